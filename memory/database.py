@@ -1,0 +1,206 @@
+"""The database of a growing layer: rows in blocks of geometric size that are never copied.
+
+A row is an entry (key, value, weight) with the step that created it and the stream offset it came from.
+Rows lie in slots; slots are numbered through all blocks. A slot is live or empty; nothing moves when its
+neighbours come or go.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+EMPTY = -1  # `created` of a slot that holds no entry
+INITIAL = 0  # `created` of the entries of the initial function, which are never evicted
+COUNTERS = ("admitted", "merged", "rejected", "pruned", "evicted")
+
+GROWTH = 2**0.5  # each new block raises the capacity by this factor: two shapes per doubling
+_ROUNDING = 64  # rows per block are a multiple of this, so that they divide over devices
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Block:
+    """A run of slots. Floating columns have the learner's dtype, the others are int32."""
+
+    keys: jax.Array  # [n, D]
+    values: jax.Array  # [n, F] stored values; softmax kernels store the weighted value ṽ
+    weights: jax.Array | None  # [n] weights w of normalised kernels, else None
+    created: jax.Array  # [n] the step that added the entry; INITIAL or EMPTY
+    origin: jax.Array  # [n] stream offset of the example it came from; −1 for initial entries
+    changed: jax.Array  # [n] the step at which the slot was last written
+    key_norms: jax.Array  # [n] ‖k‖²
+    value_norms: jax.Array  # [n] ‖v‖
+
+    @property
+    def slots(self) -> int:
+        return int(self.created.shape[0])
+
+    @property
+    def live(self) -> jax.Array:
+        """[n] bool: the slots that hold an entry."""
+        return self.created != EMPTY
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Database:
+    """A growing layer's memory.
+
+    `counters` count what happened to entries so far; they wrap around at 2³², so read differences.
+    """
+
+    blocks: tuple[Block, ...]
+    entries: jax.Array  # [] int32 live slots
+    counters: jax.Array  # [5] int32, in the order of COUNTERS
+
+    @property
+    def capacity(self) -> int:
+        """Slots allocated."""
+        return sum(block.slots for block in self.blocks)
+
+    @property
+    def key_features(self) -> int:
+        return int(self.blocks[0].keys.shape[1])
+
+    @property
+    def value_features(self) -> int:
+        return int(self.blocks[0].values.shape[1])
+
+    @property
+    def weighted(self) -> bool:
+        return self.blocks[0].weights is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all allocated slots, live or empty."""
+        return sum(int(leaf.nbytes) for leaf in jax.tree.leaves(self.blocks))
+
+    def column(self, name: str) -> np.ndarray:
+        """One column of all slots on the host, [capacity, ...]."""
+        return np.concatenate([np.asarray(getattr(block, name)) for block in self.blocks])
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Rows:
+    """Entries to write: B rows of every column but those the database derives."""
+
+    keys: jax.Array  # [B, D]
+    values: jax.Array  # [B, F]
+    weights: jax.Array | None  # [B]
+    origin: jax.Array  # [B] int32
+
+
+def empty_block(
+    slots: int, key_features: int, value_features: int, *, weighted: bool, dtype: Any = jnp.float32
+) -> Block:
+    """A block of empty slots."""
+    # One array per column: a shared array could not be donated for one column and kept for another.
+    return Block(
+        keys=jnp.zeros((slots, key_features), dtype),
+        values=jnp.zeros((slots, value_features), dtype),
+        weights=jnp.zeros(slots, dtype) if weighted else None,
+        created=jnp.full(slots, EMPTY, jnp.int32),
+        origin=jnp.full(slots, -1, jnp.int32),
+        changed=jnp.full(slots, -1, jnp.int32),
+        key_norms=jnp.zeros(slots, dtype),
+        value_norms=jnp.zeros(slots, dtype),
+    )
+
+
+def empty_database(
+    slots: int, key_features: int, value_features: int, *, weighted: bool, dtype: Any = jnp.float32
+) -> Database:
+    """A database without entries.
+
+    Args:
+      slots: slots to allocate in the first block, ≥ 1.
+      key_features: D, numbers per key.
+      value_features: F, numbers per value.
+      weighted: whether entries carry weights (normalised kernels).
+      dtype: of keys, values, weights and norms.
+    """
+    block = empty_block(slots, key_features, value_features, weighted=weighted, dtype=dtype)
+    return Database((block,), jnp.zeros((), jnp.int32), jnp.zeros(len(COUNTERS), jnp.int32))
+
+
+def grow(database: Database, limit: int | None = None) -> Database:
+    """Adds one block of empty slots; the others are kept as they are, not copied.
+
+    Args:
+      database: the database to grow.
+      limit: the capacity never to exceed, or None.
+
+    Raises:
+      ValueError: the capacity is at its limit.
+    """
+    target = -(-int(database.capacity * GROWTH) // _ROUNDING) * _ROUNDING
+    if limit is not None:
+        target = min(target, limit)
+    if target <= database.capacity:
+        raise ValueError(f"a database of {database.capacity} slots is at its limit of {limit}")
+    first = database.blocks[0]
+    block = empty_block(
+        target - database.capacity,
+        database.key_features,
+        database.value_features,
+        weighted=database.weighted,
+        dtype=first.keys.dtype,
+    )
+    return replace(database, blocks=(*database.blocks, block))
+
+
+def write(database: Database, slots: jax.Array, rows: Rows, step: jax.Array, first: int = 0) -> Database:
+    """Writes B rows into given slots, in place: every block from number `first` on is consumed (donated).
+
+    Kept in a jitted call of its own, because beside reads of the same arrays XLA would copy them.
+
+    Args:
+      database: the database; blocks before `first` are untouched.
+      slots: [B] int32 slot per row; a row whose slot is the capacity or more is not written.
+      rows: the rows to write.
+      step: [] int32 creation step of the rows.
+      first: the first block that may be written.
+    """
+    begin = sum(block.slots for block in database.blocks[:first])
+    written = _write_blocks(database.blocks[first:], slots - begin, rows, step)
+    return replace(database, blocks=database.blocks[:first] + written)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _write_blocks(
+    blocks: tuple[Block, ...], slots: jax.Array, rows: Rows, step: jax.Array
+) -> tuple[Block, ...]:
+    steps = jnp.full(slots.shape, step, jnp.int32)
+    columns: dict[str, jax.Array | None] = {
+        "keys": rows.keys,
+        "values": rows.values,
+        "weights": rows.weights,
+        "created": steps,
+        "origin": rows.origin,
+        "changed": steps,
+        "key_norms": jnp.sum(rows.keys * rows.keys, axis=1),
+        "value_norms": jnp.sqrt(jnp.sum(rows.values * rows.values, axis=1)),
+    }
+    written = []
+    for block in blocks:
+        # Negative indices would count from the end: send rows of earlier blocks out of range instead.
+        inside = jnp.where(slots < 0, block.slots, slots)
+        written.append(_with_columns(block, columns, inside))
+        slots = slots - block.slots
+    return tuple(written)
+
+
+def _with_columns(block: Block, columns: Mapping[str, jax.Array | None], slots: jax.Array) -> Block:
+    def put(name: str) -> jax.Array | None:
+        array, rows = getattr(block, name), columns[name]
+        if array is None or rows is None:
+            return None
+        return array.at[slots].set(rows.astype(array.dtype), mode="drop")  # type: ignore[no-any-return]
+
+    return Block(**{field.name: put(field.name) for field in fields(Block)})

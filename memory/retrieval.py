@@ -1,0 +1,212 @@
+"""Retrieval: what a database answers to a batch of queries, with a hand-written backward pass.
+
+Scores are kept entries-major, [N, B], which runs near memory bandwidth for few queries and wide keys, and
+the kernel values of the forward pass are reused backward: two passes over keys and values each way and no
+recomputation. Blocks are folded: sums for summed kernels; for normalised ones the numerator and denominator
+under a maximum taken over all blocks.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from .database import Block
+from .kernels import Kernel, Pairs
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Coefficients:
+    """What a block's stored rows are multiplied by at the present step; zero for empty slots."""
+
+    values: jax.Array  # [n] factor of the stored value
+    weights: jax.Array | None  # [n] factor of the stored weight; None for summed kernels
+
+
+class Entries(NamedTuple):
+    """The part of a block that retrieval reads."""
+
+    keys: jax.Array  # [n, D]
+    values: jax.Array  # [n, F]
+    weights: jax.Array | None  # [n]
+    key_norms: jax.Array  # [n] ‖k‖²
+    live: jax.Array  # [n] bool
+
+
+class _Saved(NamedTuple):
+    """What one block's forward pass leaves for the backward pass."""
+
+    similarity: jax.Array  # [n, B] φ, or exp(logit − maximum)
+    dots: jax.Array  # [n, B]; dropped by the compiler for kernels whose slopes do not need it
+
+
+def retrieve(
+    kernel: Kernel,
+    blocks: tuple[Block, ...],
+    coefficients: tuple[Coefficients, ...],
+    queries: jax.Array,
+    *,
+    trained: bool = False,
+) -> jax.Array:
+    """Σ c·φ(k, q)·v over all live entries (Eq. 14), or the weighted-softmax ratio (Eq. 8).
+
+    Differentiable in the queries, and in keys, values and weights of the entries where `trained`.
+
+    Args:
+      kernel: the similarity.
+      blocks: the database's blocks.
+      coefficients: one per block.
+      queries: [B, D].
+      trained: whether gradients are wanted for the entries too.
+
+    Returns:
+      [B, F]; zeros where there is no entry (or no weight) to answer: the prior.
+    """
+    entries = tuple(
+        Entries(block.keys, block.values, block.weights, block.key_norms, block.live) for block in blocks
+    )
+    return _retrieve(kernel, trained, entries, coefficients, queries)  # type: ignore[no-any-return]
+
+
+def nearest_square_distances(blocks: tuple[Block, ...], queries: jax.Array) -> jax.Array:
+    """Squared Euclidean distance from each query to its nearest live key.
+
+    Args:
+      blocks: the database's blocks.
+      queries: [B, D].
+
+    Returns:
+      [B]; +inf where the database is empty. In one jitted call with `retrieve` the products are shared.
+    """
+    nearest = jnp.full(queries.shape[0], jnp.inf, queries.dtype)
+    for block in blocks:
+        distances = _pairs(block.keys, block.key_norms, queries).square_distances()
+        alive = jnp.where(block.live[:, None], distances, jnp.inf)
+        nearest = jnp.minimum(nearest, jnp.min(alive, axis=0))
+    return nearest
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _retrieve(
+    kernel: Kernel,
+    trained: bool,
+    entries: tuple[Entries, ...],
+    coefficients: tuple[Coefficients, ...],
+    queries: jax.Array,
+) -> jax.Array:
+    return _forward(kernel, trained, entries, coefficients, queries)[0]
+
+
+def _forward(
+    kernel: Kernel,
+    trained: bool,
+    entries: tuple[Entries, ...],
+    coefficients: tuple[Coefficients, ...],
+    queries: jax.Array,
+) -> tuple[jax.Array, Any]:
+    features = queries.shape[1]
+    pairs = [_pairs(e.keys, e.key_norms, queries) for e in entries]
+    similarities = [kernel.similarity(p, features) for p in pairs]
+    denominator = None
+    if kernel.normalised:
+        similarities = _exponentials(similarities, entries)
+        denominator = sum(
+            _weigh(_effective_weights(e, c), s)
+            for e, c, s in zip(entries, coefficients, similarities, strict=True)
+        )
+    output = sum(
+        _combine(s * c.values[:, None], e.values)
+        for e, c, s in zip(entries, coefficients, similarities, strict=True)
+    )
+    assert isinstance(output, jax.Array)
+    if denominator is not None:
+        output = jnp.where(denominator[:, None] == 0, 0, output / _nonzero(denominator)[:, None])
+    saved = tuple(_Saved(s, p.dots) for s, p in zip(similarities, pairs, strict=True))
+    return output, (entries, coefficients, queries, saved, output, denominator)
+
+
+def _backward(kernel: Kernel, trained: bool, residuals: Any, gradient: jax.Array) -> Any:
+    entries, coefficients, queries, saved, output, denominator = residuals
+    features = queries.shape[1]
+    query_norms = jnp.sum(queries * queries, axis=1)
+    if denominator is not None:
+        gradient = jnp.where(denominator[:, None] == 0, 0, gradient / _nonzero(denominator)[:, None])
+        alignment = jnp.sum(output * gradient, axis=1)  # [B] ⟨y, g⟩ / denominator
+    query_gradient = jnp.zeros_like(queries)
+    own_slope = jnp.zeros(queries.shape[0], queries.dtype)  # [B] Σ of slopes in ‖q‖²
+    entry_gradients = []
+    for e, c, s in zip(entries, coefficients, saved, strict=True):
+        projection = e.values @ gradient.T  # [n, B] ⟨v, g⟩
+        pull = projection * c.values[:, None]  # ∂loss/∂φ
+        if denominator is not None:
+            pull = pull - _effective_weights(e, c)[:, None] * alignment
+            pull = pull * s.similarity  # ∂loss/∂logit
+        pairs = Pairs(s.dots, query_norms, e.key_norms)
+        by_dot, by_norm = kernel.slopes(s.similarity, pairs, features)
+        query_gradient = query_gradient + _combine(pull * by_dot, e.keys)
+        own_slope = own_slope + jnp.sum(pull * by_norm, axis=0)
+        if trained:
+            entry_gradients.append(
+                _entry_gradient(e, c, s.similarity, pull * by_dot, pull * by_norm, queries, gradient,
+                                None if denominator is None else alignment)
+            )  # fmt: skip
+    query_gradient = query_gradient + 2 * queries * own_slope[:, None]
+    return tuple(entry_gradients) if trained else None, None, query_gradient
+
+
+_retrieve.defvjp(_forward, _backward)
+
+
+def _entry_gradient(
+    entries: Entries,
+    coefficients: Coefficients,
+    similarity: jax.Array,
+    by_dot: jax.Array,
+    by_norm: jax.Array,
+    queries: jax.Array,
+    gradient: jax.Array,
+    alignment: jax.Array | None,
+) -> Any:
+    keys = by_dot @ queries + 2 * entries.keys * jnp.sum(by_norm, axis=1)[:, None]
+    values = (similarity * coefficients.values[:, None]) @ gradient
+    weights = None
+    if entries.weights is not None and alignment is not None:
+        assert coefficients.weights is not None
+        weights = -coefficients.weights * (similarity @ alignment)
+    # The norms are functions of the keys, accounted for in the keys' gradient.
+    return Entries(keys, values, weights, jnp.zeros_like(entries.key_norms), None)  # type: ignore[arg-type]
+
+
+def _pairs(keys: jax.Array, key_norms: jax.Array, queries: jax.Array) -> Pairs:
+    return Pairs(keys @ queries.T, jnp.sum(queries * queries, axis=1), key_norms)
+
+
+def _combine(scores: jax.Array, rows: jax.Array) -> jax.Array:
+    """scores [n, B] and rows [n, F] → [B, F]."""
+    return scores.T @ rows
+
+
+def _weigh(weights: jax.Array, similarity: jax.Array) -> jax.Array:
+    """weights [n] and similarity [n, B] → [B]."""
+    return jnp.sum(weights[:, None] * similarity, axis=0)
+
+
+def _effective_weights(entries: Entries, coefficients: Coefficients) -> jax.Array:
+    assert entries.weights is not None
+    assert coefficients.weights is not None
+    return entries.weights * coefficients.weights
+
+
+def _exponentials(logits: list[jax.Array], entries: tuple[Entries, ...]) -> list[jax.Array]:
+    """exp(logit − maximum over the live entries of all blocks); zero for empty slots."""
+    masked = [jnp.where(e.live[:, None], x, -jnp.inf) for e, x in zip(entries, logits, strict=True)]
+    maximum = jnp.max(jnp.stack([jnp.max(x, axis=0) for x in masked]), axis=0)
+    maximum = jnp.where(jnp.isfinite(maximum), maximum, 0)  # an empty database
+    return [jnp.exp(x - maximum) for x in masked]
+
+
+def _nonzero(denominator: jax.Array) -> jax.Array:
+    return jnp.where(denominator == 0, 1, denominator)
