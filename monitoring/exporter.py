@@ -1,0 +1,120 @@
+"""Prometheus over HTTP, on loopback: one exporter shows one run.
+
+Each exporter has a registry of its own, so that a second run in the process adds no series to the
+first one's, and nothing of a run is left once its exporter is closed.
+"""
+
+import errno
+import time
+from collections.abc import Iterator
+from itertools import accumulate, groupby
+from threading import Thread
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.core import (
+    Metric as Family,
+)
+from prometheus_client.registry import Collector
+
+from ..errors import BusyError, ConfigError
+from .metrics import METRICS, Metric
+from .sink import Distribution, Sample
+
+_HOST = "127.0.0.1"
+
+
+class PrometheusExporter:
+    """Serves a run's latest samples at `http://127.0.0.1:{port}/metrics`; a `Sink`.
+
+    Attributes:
+      port: the port served.
+      registry: the registry behind it, for tests and for embedding in a server of one's own.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        """Starts to serve.
+
+        Args:
+          port: the TCP port on loopback; 0 picks a free one.
+
+        Raises:
+          BusyError: somebody else serves this port.
+          ConfigError: the port is out of range or needs privileges.
+        """
+        self._latest = _Latest()
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(self._latest)
+        ProcessCollector(registry=self.registry)
+        self._server, self._thread = _serve(port, self.registry)
+        self.port: int = self._server.server_port
+
+    def publish(self, samples: tuple[Sample, ...]) -> None:
+        """Replaces everything shown by these samples."""
+        self._latest.samples = samples  # one reference, swapped atomically: no lock, no waiting
+
+    def close(self) -> None:
+        """Drops the run's series and frees the port."""
+        if self._thread.is_alive():
+            self._latest.samples = ()
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+
+
+class _Latest(Collector):
+    """Turns the latest samples into Prometheus's families at each scrape."""
+
+    def __init__(self) -> None:
+        self.samples: tuple[Sample, ...] = ()
+
+    def collect(self) -> Iterator[Family]:
+        order = {metric.name: place for place, metric in enumerate(METRICS)}
+        samples = sorted(self.samples, key=lambda sample: order[sample.metric.name])
+        now = time.time()
+        for metric, group in groupby(samples, key=lambda sample: sample.metric):
+            yield _family(metric, group, now)
+
+
+def _family(metric: Metric, samples: Iterator[Sample], now: float) -> Family:
+    if metric.kind == "histogram":
+        return _histogram(metric, samples)
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    family = kind(metric.name, metric.help, labels=metric.labels)
+    for sample in samples:
+        assert isinstance(sample.value, float | int)
+        family.add_metric(sample.labels, now - sample.value if metric.age else sample.value)
+    return family
+
+
+def _histogram(metric: Metric, samples: Iterator[Sample]) -> Family:
+    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    bounds = [*(str(bound) for bound in metric.buckets), "+Inf"]
+    for sample in samples:
+        assert isinstance(sample.value, Distribution)
+        cumulative = accumulate(sample.value.counts)
+        buckets = list(zip(bounds, map(float, cumulative), strict=True))
+        family.add_metric(sample.labels, buckets, sample.value.total)
+    return family
+
+
+def _serve(port: int, registry: CollectorRegistry) -> tuple[WSGIServer, Thread]:
+    try:
+        return start_http_server(port, addr=_HOST, registry=registry)
+    except OverflowError:
+        raise ConfigError(f"metrics port {port}: expected 0 (any free port) to 65535") from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise BusyError(
+                f"metrics port {port} is in use by another program; choose another, or 0 for a free one"
+            ) from None
+        if error.errno == errno.EACCES:
+            raise ConfigError(
+                f"metrics port {port} needs privileges; choose one from 1024, or 0 for a free one"
+            ) from None
+        raise

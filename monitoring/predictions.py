@@ -1,0 +1,185 @@
+"""A run's predictions, one fixed-width record per example seen: `predictions.bin`.
+
+The record's layout stands beside it in `predictions.json`, so the file opens with numpy alone:
+`np.memmap("predictions.bin", dtype=[tuple(field) for field in layout["dtype"]])`.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..durable import write_durably
+from ..errors import DataError, FormatError, MissingDataError
+from .append_file import AppendFile
+
+PREDICTIONS_NAME = "predictions.bin"
+LAYOUT_NAME = "predictions.json"
+Task = Literal["classification", "regression"]
+
+_FORMAT_VERSION = 1
+_Field = tuple[str, str] | tuple[str, str, tuple[int, ...]]
+
+
+def record_fields(task: Task, outputs: int = 1) -> list[_Field]:
+    """Returns the fields of one record as numpy's structured dtype takes them, little-endian.
+
+    Args:
+      task: classification records hold class indices (int32), regression records values (float32).
+      outputs: values per example in regression; more than one make the two fields arrays.
+
+    Example:
+      >>> record_fields("classification")
+      [('origin', '<i8'), ('label', '<i4'), ('prediction', '<i4'), ('loss', '<f4')]
+      >>> np.dtype(record_fields("regression", outputs=3)).itemsize
+      36
+    """
+    if task == "classification":
+        return [("origin", "<i8"), ("label", "<i4"), ("prediction", "<i4"), ("loss", "<f4")]
+    if outputs == 1:
+        return [("origin", "<i8"), ("label", "<f4"), ("prediction", "<f4"), ("loss", "<f4")]
+    shape = (outputs,)
+    return [
+        ("origin", "<i8"),
+        ("label", "<f4", shape),
+        ("prediction", "<f4", shape),
+        ("loss", "<f4"),
+    ]
+
+
+class PredictionLog:
+    """Appends predictions to a folder's `predictions.bin`.
+
+    Attributes:
+      dtype: the record's numpy dtype.
+      dropped: records dropped when the log was opened at a position, a torn last one not counted.
+    """
+
+    def __init__(self, folder: Path, task: Task, outputs: int = 1, position: int | None = None) -> None:
+        """Opens the log and, for a new one, writes its layout.
+
+        Args:
+          folder: the run's folder.
+          task: what is predicted.
+          outputs: values per example (regression).
+          position: bytes to keep, from `position()` at the last commit; None: a new log.
+
+        Raises:
+          ConfigError: the log holds records already, and no position was given.
+          FormatError: the file ends before the position, the position is not the end of a record, or
+            the log's layout is another one.
+          StorageError: the file system refused.
+        """
+        path = folder / PREDICTIONS_NAME
+        fields = record_fields(task, outputs)
+        self.dtype = np.dtype(fields)
+        if position:
+            _check_layout(folder, self.dtype, position)
+        self._file = AppendFile(path, position)
+        if not position:
+            layout = {"format": _FORMAT_VERSION, "task": task, "dtype": fields}
+            write_durably(folder / LAYOUT_NAME, json.dumps(layout).encode() + b"\n")
+        self.dropped = len(self._file.tail) // self.dtype.itemsize
+
+    def append(
+        self, origins: ArrayLike, labels: ArrayLike, predictions: ArrayLike, losses: ArrayLike
+    ) -> None:
+        """Appends one record per example.
+
+        Args:
+          origins: `[B]` int, stream offsets.
+          labels: `[B]` int class indices, or `[B]` / `[B, F]` float targets.
+          predictions: like `labels`, made before learning from the batch.
+          losses: `[B]` float, each example's own loss before learning.
+
+        Raises:
+          DataError: the arrays do not match each other or the log's layout.
+          StorageError: the file system refused; the log is as it was before.
+        """
+        origins = np.asarray(origins)
+        records = np.zeros(origins.shape, dtype=self.dtype)
+        for name, values in zip(
+            ("origin", "label", "prediction", "loss"),
+            (origins, labels, predictions, losses),
+            strict=True,
+        ):
+            array = np.asarray(values)
+            _check_array(name, array, records[name])
+            records[name] = array
+        self._file.append(records.tobytes())
+
+    def position(self) -> int:
+        """Returns the bytes appended so far; every one has left this process."""
+        return self._file.position()
+
+    def sync(self) -> None:
+        """Makes every appended record survive a power loss."""
+        self._file.sync()
+
+    def close(self) -> None:
+        """Closes the log; closing twice is harmless."""
+        self._file.close()
+
+
+def read_predictions(folder: Path) -> NDArray[Any]:
+    """Opens a run's predictions, also while they are being written.
+
+    Args:
+      folder: the run's folder.
+
+    Returns:
+      A read-only structured array with the fields `origin`, `label`, `prediction` and `loss`, mapped
+      from the file; a record that is not whole yet is left out.
+
+    Raises:
+      MissingDataError: the run recorded no predictions.
+      FormatError: the layout is damaged or of a newer version.
+    """
+    dtype = _read_layout(folder)
+    path = folder / PREDICTIONS_NAME
+    count = path.stat().st_size // dtype.itemsize if path.exists() else 0
+    if count == 0:  # an empty file cannot be mapped
+        return np.zeros(0, dtype=dtype)
+    return np.memmap(path, dtype=dtype, mode="r", shape=(count,))
+
+
+def _check_array(name: str, array: NDArray[Any], field: NDArray[Any]) -> None:
+    if array.shape != field.shape or not np.can_cast(array.dtype, field.dtype, "same_kind"):
+        raise DataError(
+            f"{name} of the predictions: expected {field.dtype} {field.shape}, "
+            f"found {array.dtype} {array.shape}"
+        )
+
+
+def _read_layout(folder: Path) -> np.dtype[Any]:
+    path = folder / LAYOUT_NAME
+    try:
+        layout = json.loads(path.read_bytes())
+        version = layout["format"]
+        fields = [(name, code, *(tuple(shape) for shape in rest)) for name, code, *rest in layout["dtype"]]
+        dtype = np.dtype(fields)
+    except FileNotFoundError:
+        raise MissingDataError(f"no predictions in {folder}: {LAYOUT_NAME} is missing") from None
+    except (ValueError, KeyError, TypeError):
+        raise FormatError(
+            f"{path} is damaged: expected a format and a dtype; restore it from a copy of the run"
+        ) from None
+    if version != _FORMAT_VERSION:
+        raise FormatError(f"{path} has format {version}, this version reads {_FORMAT_VERSION}; update Lamina")
+    return dtype
+
+
+def _check_layout(folder: Path, dtype: np.dtype[Any], position: int) -> None:
+    found = _read_layout(folder)
+    if found != dtype:
+        raise FormatError(
+            f"{folder / LAYOUT_NAME} describes records {found}, this run writes {dtype}; "
+            "resume with the run's own configuration"
+        )
+    if position % dtype.itemsize:
+        raise FormatError(
+            f"position {position} of {folder / PREDICTIONS_NAME} is not a multiple of the record's "
+            f"{dtype.itemsize} bytes; the commit and the file do not belong together"
+        )

@@ -1,0 +1,154 @@
+"""A run's local table `metrics.jsonl`: one JSON object a line, resumable at a committed position."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError, MissingDataError
+from .append_file import AppendFile
+from .rows import Row, plain
+
+TABLE_NAME = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class DroppedRows:
+    """What a resume dropped from the table because it came after the last commit."""
+
+    step_rows: int = 0  # rows of kind "step"
+    evaluation_rows: int = 0  # rows of kind "evaluation"
+    steps: int = 0  # from the last committed row's step to the last dropped row's step
+
+
+class TableWriter:
+    """Appends rows to a table.
+
+    Attributes:
+      dropped: what was dropped when the table was opened at a position.
+    """
+
+    def __init__(self, path: Path, position: int | None = None) -> None:
+        """Opens the table.
+
+        Args:
+          path: the file.
+          position: bytes to keep, from `position()` at the last commit; None: a new table.
+
+        Raises:
+          ConfigError: the table holds rows already, and no position was given.
+          FormatError: the file ends before the position, or the position is not the end of a row.
+          StorageError: the file system refused.
+        """
+        if position:
+            _check_row_end(path, position)
+        self._file = AppendFile(path, position)
+        self.dropped = _count_dropped(path, self._file)
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Appends one row; NaN and infinite numbers become null.
+
+        Args:
+          row: the columns; `kind` is one of them.
+
+        Raises:
+          StorageError: the file system refused; the table is as it was before.
+        """
+        text = json.dumps(plain(row), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        self._file.append(text.encode() + b"\n")
+
+    def position(self) -> int:
+        """Returns the bytes appended so far; every one has left this process."""
+        return self._file.position()
+
+    def sync(self) -> None:
+        """Makes every appended row survive a power loss."""
+        self._file.sync()
+
+    def close(self) -> None:
+        """Closes the table; closing twice is harmless."""
+        self._file.close()
+
+
+def read_table(path: Path) -> list[Row]:
+    """Reads a table, also one that is being written.
+
+    Args:
+      path: the file.
+
+    Returns:
+      The rows in order. A last line that has no end yet is left out.
+
+    Raises:
+      MissingDataError: there is no such file.
+      FormatError: a line that has an end is not a row.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise MissingDataError(f"no table at {path}; the run has not recorded a row yet") from None
+    lines = content.split(b"\n")[:-1]  # what follows the last line end is empty or torn
+    return [_parse(path, number, line) for number, line in enumerate(lines, start=1)]
+
+
+def _parse(path: Path, number: int, line: bytes) -> Row:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict) or "kind" not in row:
+        raise FormatError(
+            f"{path} line {number} is damaged: expected a JSON object with a kind, found "
+            f"{line[:40]!r}; restore the file, or delete that line"
+        )
+    return row
+
+
+def _check_row_end(path: Path, position: int) -> None:
+    if not path.exists() or path.stat().st_size < position:
+        return  # AppendFile has the message
+    with open(path, "rb") as file:
+        file.seek(position - 1)
+        if file.read(1) != b"\n":
+            raise FormatError(
+                f"{path} has no row ending at byte {position}, where one was committed: it was "
+                "changed or replaced; restore it from a copy of the run"
+            )
+
+
+def _count_dropped(path: Path, file: AppendFile) -> DroppedRows:
+    rows = list(_whole_rows(file.tail))
+    steps = [row["step"] for row in rows if row["kind"] == "step"]
+    evaluations = sum(row["kind"] == "evaluation" for row in rows)
+    if not steps:
+        return DroppedRows(evaluation_rows=evaluations)
+    return DroppedRows(len(steps), evaluations, max(steps) - _last_step(path, file.position()))
+
+
+def _whole_rows(tail: bytes) -> Iterator[Row]:
+    """Yields the readable rows of a dropped tail, which may end in garbage after a power loss."""
+    for line in tail.split(b"\n")[:-1]:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            return
+        if isinstance(row, dict) and {"kind", "step"} <= row.keys():
+            yield row
+
+
+def _last_step(path: Path, end: int) -> int:
+    """Returns the step of the last step row before byte `end`, reading backwards; 0 if none."""
+    size = 1 << 16
+    while True:
+        start = max(0, end - size)
+        with open(path, "rb") as file:
+            file.seek(start)
+            lines = file.read(end - start).split(b"\n")[:-1]
+        for line in reversed(lines if start == 0 else lines[1:]):
+            row = json.loads(line)
+            if row["kind"] == "step":
+                return int(row["step"])
+        if start == 0:
+            return 0
+        size *= 4
