@@ -1,0 +1,45 @@
+"""Metrics declared once, the recorder and its sinks, and the read-only views of a run's folder."""
+
+from .exporter import PrometheusExporter
+from .inspect import inspect_run
+from .inspection_text import format_inspection
+from .metrics import METRICS, Metric
+from .predictions import PredictionLog, read_predictions
+from .progress import ProgressLine
+from .recorder import Dropped, Recorder
+from .report import write_report
+from .rows import EvaluationRow, LayerRow, StepRow, reproducible
+from .run_view import RunState, RunView
+from .sink import Distribution, Sample, Sink
+from .summary import Summary, installed_versions, read_summary, write_summary
+from .table import DroppedRows, TableWriter, read_table
+
+__all__ = [
+    "METRICS",
+    "Distribution",
+    "Dropped",
+    "DroppedRows",
+    "EvaluationRow",
+    "LayerRow",
+    "Metric",
+    "PredictionLog",
+    "ProgressLine",
+    "PrometheusExporter",
+    "Recorder",
+    "RunState",
+    "RunView",
+    "Sample",
+    "Sink",
+    "StepRow",
+    "Summary",
+    "TableWriter",
+    "format_inspection",
+    "inspect_run",
+    "installed_versions",
+    "read_predictions",
+    "read_summary",
+    "read_table",
+    "reproducible",
+    "write_report",
+    "write_summary",
+]

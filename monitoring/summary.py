@@ -1,9 +1,12 @@
 """`summary.json`: what a finished run leaves for machines to read."""
 
 import json
+import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from ..durable import write_durably
 from ..errors import FormatError, MissingDataError
@@ -11,6 +14,7 @@ from .rows import LayerRow, plain
 
 SUMMARY_NAME = "summary.json"
 _FORMAT_VERSION = 1
+_PACKAGES = ("lamina", "jax", "jaxlib", "flax", "optax", "numpy", "zarr", "apache-beam")
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,21 @@ class Summary:
     versions: Mapping[str, str] = field(default_factory=dict)  # package name → version
     format: int = _FORMAT_VERSION  # of this file
 
+    def document(self) -> dict[str, Any]:
+        """Returns the summary as JSON can hold it."""
+        return dict(plain(asdict(self)))
+
+
+def installed_versions() -> dict[str, str]:
+    """Returns the versions of Python and of the packages a run's numbers depend on."""
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue  # used from a checkout that is not installed
+    return versions
+
 
 def write_summary(run_dir: Path, summary: Summary) -> Path:
     """Writes a run's summary durably.
@@ -46,7 +65,7 @@ def write_summary(run_dir: Path, summary: Summary) -> Path:
       StorageError: the file system refused.
     """
     path = run_dir / SUMMARY_NAME
-    text = json.dumps(plain(asdict(summary)), indent=2, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(summary.document(), indent=2, allow_nan=False, ensure_ascii=False)
     write_durably(path, text.encode() + b"\n")
     return path
 

@@ -1,0 +1,203 @@
+"""`lamina inspect`: what a run's folder holds, as one dictionary that JSON can carry.
+
+The figures of the memory come from the last commit, read through the store. The report shows the same
+dictionary, so the two always agree.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import LaminaError
+from ..memory.generation import Generation
+from ..memory.table import Table
+from .rows import LAYER_COUNTS, Row, plain
+from .run_view import RunView
+from .table import TABLE_NAME
+
+_BINS = 12
+
+
+def inspect_run(run_dir: Path, deep: bool = False) -> dict[str, Any]:
+    """Reads what a run's folder holds, also while the run goes on.
+
+    Args:
+      run_dir: the run's folder.
+      deep: read every chunk of the memory and check its checksum; else names and sizes only.
+
+    Returns:
+      `run`, `path`, `state` ("running", "interrupted", "finished"), `config`, the last commit's
+      `generation`, `step`, `examples` and `offset` (None before the first commit), `layers` (name →
+      figures and histograms of the entries at the last commit), `totals` over the layers, `recorded`
+      (the table's last step row, which may be later than the commit; None without one),
+      `evaluations` (the latest row of each task), `predictions` (how many records), `summary` (None
+      unless finished) and `problems` (one line each, empty if all is well).
+
+    Raises:
+      MissingDataError: the folder is not a run.
+      FormatError: its configuration is damaged.
+    """
+    view = RunView(run_dir)
+    found = _Findings(view)
+    rows = found.attempt(view.rows, default=[])
+    layers, commit = found.memory(deep)
+    found.compare(rows, layers, commit)
+    predictions = found.attempt(view.predictions, default=None)
+    result = {
+        "run": view.name,
+        "path": str(run_dir),
+        "state": str(found.attempt(lambda: view.state(commit.get("step", 0)), default="damaged")),
+        "config": view.config(),
+        "generation": commit.get("generation"),
+        "step": commit.get("step"),
+        "examples": commit.get("examples"),
+        "offset": commit.get("offset"),
+        "layers": layers,
+        "totals": _totals(layers),
+        "recorded": _last_step_row(rows),
+        "evaluations": list(_latest_evaluations(rows).values()),
+        "predictions": None if predictions is None else len(predictions),
+        "summary": found.attempt(partial(_summary, view), default=None),
+        "problems": list(dict.fromkeys(found.problems)),  # a damaged file can be met twice
+    }
+    return dict(plain(result))
+
+
+def histogram(values: NDArray[Any], bins: int = _BINS) -> dict[str, list[float]]:
+    """Counts values in equal bins from the smallest to the largest.
+
+    Args:
+      values: `[n]` numbers; those that are not finite are left out.
+      bins: at most this many; whole numbers get bins of whole width.
+
+    Returns:
+      `edges` (one more than counts; empty if there is no value) and `counts`.
+
+    Example:
+      >>> histogram(np.array([0, 0, 1, 3]), bins=2)
+      {'edges': [0.0, 2.0, 4.0], 'counts': [3, 1]}
+    """
+    finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
+    if finite.size == 0:
+        return {"edges": [], "counts": []}
+    low, high = finite.min().item(), finite.max().item()
+    if values.dtype.kind in "iu":
+        width = max(1, -(-(high - low + 1) // bins))
+        edges = np.arange(low, high + width + 1, width, dtype=np.float64)
+    elif high > low:
+        edges = np.linspace(low, high, bins + 1)
+    else:
+        edges = np.array([low, low + max(abs(low), 1.0) * 1e-3])
+    counts, _ = np.histogram(finite, edges)
+    return {"edges": edges.tolist(), "counts": counts.tolist()}
+
+
+class _Findings:
+    """Collects figures and, instead of failing, the problems met on the way."""
+
+    def __init__(self, view: RunView) -> None:
+        self.view = view
+        self.problems: list[str] = []
+
+    def attempt(self, read: Callable[[], Any], default: Any) -> Any:
+        """Returns what `read` returns, or the default and a problem."""
+        try:
+            return read()
+        except LaminaError as error:
+            self.problems.append(str(error))
+            return default
+
+    def memory(self, deep: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Reads the last commit: figures per layer, and where the run stood."""
+        store = self.attempt(self.view.memory, default=None)
+        if store is None:
+            return {}, {}
+        with store:
+            self.problems += store.verify(deep=deep)
+            if store.head is None:
+                return {}, {}
+            generation = self.attempt(store.generation, default=None)
+            if generation is None:
+                return {}, {}
+            with generation:
+                return self._layers(generation), _commit(generation)
+
+    def _layers(self, generation: Generation) -> dict[str, Any]:
+        layers = {
+            name: self.attempt(partial(_layer, generation, name), default=None) for name in generation.tables
+        }
+        return {name: layer for name, layer in layers.items() if layer is not None}
+
+    def compare(self, rows: list[Row], layers: Mapping[str, Any], commit: Mapping[str, Any]) -> None:
+        """Compares the table's row of the committed step, if it has one, with the memory."""
+        step = commit.get("step")
+        row = next((row for row in rows if row["kind"] == "step" and row["step"] == step), None)
+        for name, layer in layers.items():
+            recorded = row["layers"].get(name, {}).get("entries") if row else None
+            if recorded is not None and recorded != layer["entries"]:
+                self.problems.append(
+                    f"layer {name} at step {step}: {TABLE_NAME} records {recorded} entries, "
+                    f"the memory holds {layer['entries']}; one of them was changed by hand"
+                )
+
+
+def _commit(generation: Generation) -> dict[str, Any]:
+    return {
+        "generation": generation.head.generation,
+        "step": generation.step,
+        "examples": generation.meta.get("examples"),
+        "offset": generation.meta.get("offset"),
+    }
+
+
+def _layer(generation: Generation, name: str) -> dict[str, Any]:
+    table = generation.tables[name]
+    committed = generation.meta.get("layers", {}).get(name, {})
+    alive = table.alive()
+    created = _column(table, "created", alive)
+    return {
+        "entries": int(alive.sum()),
+        "initial_entries": int((created == 0).sum()),
+        "capacity": committed.get("capacity"),
+        "bytes": committed.get("bytes"),
+        "disk_bytes": _disk_bytes(generation.path / "tables" / name),
+        **{count: committed.get(count) for count in LAYER_COUNTS},
+        "ages": histogram(generation.step - created),
+        "key_norms": histogram(np.sqrt(_column(table, "key_norms", alive))),
+        "value_norms": histogram(_column(table, "value_norms", alive)),
+    }
+
+
+def _column(table: Table, name: str, alive: NDArray[np.bool_]) -> NDArray[Any]:
+    return table.read(name)[alive]
+
+
+def _disk_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _totals(layers: Mapping[str, Mapping[str, Any]]) -> dict[str, int | None]:
+    names = ("entries", "initial_entries", "capacity", "bytes", "disk_bytes", *LAYER_COUNTS)
+    return {name: _sum([layer[name] for layer in layers.values()]) for name in names}
+
+
+def _sum(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _last_step_row(rows: list[Row]) -> Row | None:
+    return next((row for row in reversed(rows) if row["kind"] == "step"), None)
+
+
+def _latest_evaluations(rows: list[Row]) -> dict[str, Row]:
+    return {row["task"]: row for row in rows if row["kind"] == "evaluation"}
+
+
+def _summary(view: RunView) -> dict[str, Any] | None:
+    summary = view.summary()
+    return None if summary is None else summary.document()

@@ -1,0 +1,165 @@
+"""What `inspect_run` found, as text for people."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .rows import LAYER_COUNTS
+
+_BAR = 28  # characters of a histogram's longest bar
+_HISTOGRAMS = {
+    "ages": "age of the entries, steps",
+    "key_norms": "norm of the keys",
+    "value_norms": "norm of the values",
+}
+
+
+def format_inspection(found: Mapping[str, Any]) -> str:
+    """Lays an inspection out for a terminal.
+
+    Args:
+      found: what `inspect_run` returned.
+
+    Returns:
+      Lines of text, without a final line end.
+    """
+    parts = [_head(found), _config(found["config"]), _layers(found), _evaluations(found)]
+    parts += [_histograms(name, layer) for name, layer in found["layers"].items()]
+    parts.append(_problems(found["problems"]))
+    return "\n\n".join("\n".join(part) for part in map(list, parts) if part)
+
+
+def size_text(count: float | None) -> str:
+    """Returns bytes as people read them, in powers of 1024.
+
+    Example:
+      >>> size_text(512), size_text(1536), size_text(5_000_000), size_text(None)
+      ('512 B', '1.5 KiB', '4.8 MiB', '–')
+    """
+    if count is None:
+        return "–"
+    if count < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        count /= 1024
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} TiB"
+
+
+def count_text(count: int | None) -> str:
+    """Returns a count with separators, or a dash for one that is not known."""
+    return "–" if count is None else f"{count:,}"
+
+
+def ratio_text(ratio: float | None) -> str:
+    """Returns an accuracy with four digits, or a dash for one that is not known."""
+    return "–" if ratio is None else f"{ratio:.4f}"
+
+
+def flat_items(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yields a configuration's values by dotted name, as `--set` takes them.
+
+    Example:
+      >>> list(flat_items({"seed": 1, "learner": {"temperature": 5.0}}))
+      [('seed', '1'), ('learner.temperature', '5.0')]
+    """
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat_items(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", "–" if value is None else str(value)
+
+
+def _head(found: Mapping[str, Any]) -> list[str]:
+    lines = [f"{found['run']} · {found['state']} · {found['path']}"]
+    if found["step"] is None:
+        return [*lines, "nothing committed yet"]
+    lines.append(
+        f"committed at step {found['step']:,} · {count_text(found['examples'])} examples · "
+        f"stream offset {count_text(found['offset'])} · generation {found['generation']}"
+    )
+    recorded = found["recorded"]
+    if recorded:
+        lines.append(
+            f"recorded to step {recorded['step']:,} · phase {recorded['phase']} · prequential "
+            f"accuracy {ratio_text(recorded['prequential_accuracy'])} · "
+            f"{count_text(found['predictions'])} predictions"
+        )
+    return lines
+
+
+def _config(config: Mapping[str, Any]) -> list[str]:
+    items = list(flat_items(config))
+    width = max((len(name) for name, _ in items), default=0)
+    return ["configuration", *(f"  {name:<{width}}  {value}" for name, value in items)]
+
+
+def _layers(found: Mapping[str, Any]) -> list[str]:
+    if not found["layers"]:
+        return []
+    head = ("layer", "entries", "initial", "capacity", "in memory", "on disk", *LAYER_COUNTS)
+    rows = [_layer_cells(name, layer) for name, layer in found["layers"].items()]
+    rows.append(_layer_cells("all", found["totals"]))
+    return _aligned(head, rows)
+
+
+def _layer_cells(name: str, layer: Mapping[str, Any]) -> Sequence[str]:
+    return (
+        name,
+        count_text(layer["entries"]),
+        count_text(layer["initial_entries"]),
+        count_text(layer["capacity"]),
+        size_text(layer["bytes"]),
+        size_text(layer["disk_bytes"]),
+        *(count_text(layer[count]) for count in LAYER_COUNTS),
+    )
+
+
+def _evaluations(found: Mapping[str, Any]) -> list[str]:
+    if not found["evaluations"]:
+        return []
+    rows = [
+        (
+            row["task"],
+            f"{row['step']:,}",
+            ratio_text(row["accuracy"]),
+            ratio_text(row["loss"]),
+            f"{row['evaluated_examples']:,}",
+        )
+        for row in found["evaluations"]
+    ]
+    return _aligned(("held-out task", "step", "accuracy", "loss", "examples"), rows)
+
+
+def _histograms(name: str, layer: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for key, title in _HISTOGRAMS.items():
+        if layer[key]["counts"]:
+            lines += [f"{name}: {title}", *_bars(layer[key]["edges"], layer[key]["counts"])]
+    return lines
+
+
+def _bars(edges: Sequence[float], counts: Sequence[int]) -> Iterator[str]:
+    whole = all(float(edge).is_integer() for edge in edges)
+    labels = [f"{edge:,.0f}" if whole else f"{edge:.4g}" for edge in edges]
+    width, top = max(map(len, labels)), max(counts)
+    digits = len(f"{top:,}")
+    for low, high, count in zip(labels, labels[1:], counts, strict=False):
+        bar = "█" * round(_BAR * count / top) or ("▏" if count else "")
+        yield f"  {low:>{width}} … {high:<{width}}  {count:>{digits},}  {bar}".rstrip()
+
+
+def _problems(problems: Sequence[str]) -> list[str]:
+    if not problems:
+        return ["integrity: no problem found"]
+    return [f"integrity: {len(problems)} problems", *(f"  {problem}" for problem in problems)]
+
+
+def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns a table: the first column to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = []
+    for row in (head, *rows):
+        numbers = (f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
+        lines.append("  ".join([f"{row[0]:<{widths[0]}}", *numbers]).rstrip())
+    return lines
