@@ -1,0 +1,34 @@
+"""Streams: sources, the Beam pipelines that write their logs, and the reader that knows its place."""
+
+from .builder import LogBuilder
+from .checks import read_good
+from .config import GivenStatistics, StreamConfig, TeacherOptions
+from .describe import describe_log
+from .importing import import_dataset
+from .log import Log, open_log
+from .reader import StreamReader
+from .schema import Batch, Field, Schema, Source
+from .sources import list_sources, open_source
+from .standardise import Standardiser
+from .writing import build_log
+
+__all__ = [
+    "Batch",
+    "Field",
+    "GivenStatistics",
+    "Log",
+    "LogBuilder",
+    "Schema",
+    "Source",
+    "Standardiser",
+    "StreamConfig",
+    "StreamReader",
+    "TeacherOptions",
+    "build_log",
+    "describe_log",
+    "import_dataset",
+    "list_sources",
+    "open_log",
+    "open_source",
+    "read_good",
+]

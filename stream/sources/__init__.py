@@ -1,0 +1,43 @@
+"""Sources: one module each, registered with one line of help.
+
+To add one, write a module with a function decorated by `register` that returns a `Table`, and import
+it here.
+"""
+
+from dataclasses import replace
+
+from ..augment import check_augmentable
+from ..config import StreamConfig
+from ..schema import Source
+from . import digits, fashion_mnist, npz, record_files, teacher_student, tfds
+from .registry import list_sources, open_table
+from .table import OrderedSource
+
+__all__ = ["list_sources", "open_source"]
+
+_MODULES = (digits, fashion_mnist, npz, record_files, teacher_student, tfds)
+
+
+def open_source(config: StreamConfig, split: str | None = None) -> Source:
+    """Opens the stream that a config describes, or another split of its data.
+
+    Args:
+      config: the stream; a seed of None counts as 0. `limit` holds for its own split only.
+      split: another split ("test"), for evaluation; None: the config's own.
+
+    Returns:
+      The source, before augmentation (the pipeline's work).
+
+    Raises:
+      ConfigError: unknown source, split, column or option.
+      MissingDataError: the data are not where they were looked for.
+      DataError: the data are damaged or empty.
+
+    >>> open_source(StreamConfig(source="digits", limit=100)).length
+    100
+    """
+    own = split is None or split == config.split
+    table = open_table(config if own else replace(config, split=str(split)), split)
+    if config.augment != "none":
+        check_augmentable(table.schema)
+    return OrderedSource(table, config, config.limit if own else None)

@@ -1,0 +1,92 @@
+"""The configuration of a stream: what it holds, and how the reader prepares it."""
+
+from dataclasses import field, fields, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+_STRICT = ConfigDict(extra="forbid")
+_Positive = Annotated[int, Field(ge=1)]
+_Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class GivenStatistics:
+    """Statistics known beforehand: x becomes (x / scale − mean) / std."""
+
+    mean: float | tuple[float, ...]  # one number, or one per channel (images) or feature (vectors)
+    std: float | tuple[float, ...]  # likewise; 0 marks a constant feature, which is only centred
+    scale: Annotated[float, Field(gt=0)] = 1.0  # units of mean and std: 255 for bytes read as 0 … 1
+
+
+@dataclass(frozen=True, config=_STRICT)
+class TeacherOptions:
+    """The random network whose outputs `teacher_student` streams (paper F.1.2)."""
+
+    inputs: _Positive = 100  # d_in, size of x
+    width: _Positive = 100  # d_e, width of the residual stream
+    layers: _Positive = 2  # L, the first projection and L − 1 residual blocks
+    outputs: _Positive = 1  # d_out, size of y
+
+
+@dataclass(frozen=True, config=_STRICT)
+class StreamConfig:
+    """What to stream, in which order, and in which form the learner gets it.
+
+    >>> StreamConfig(source="digits").with_seed(7).seed
+    7
+    """
+
+    # What the log holds.
+    source: str  # spec: digits, fashion_mnist, tfds:NAME[:SPLIT], npz:FILE, files:GLOB, teacher_student
+    split: str = "train"  # the part of the data set that is streamed
+    seed: _Seed | None = None  # fixes order, augmentation and synthetic data; None takes the run's seed
+    shuffle: bool = True  # data of known length come in an order drawn from the seed, else as stored
+    limit: _Positive | None = None  # stream only this many examples (of this split, after shuffling)
+    augment: Literal["none", "cifar"] = "none"  # "cifar": reflect-pad by 4, random crop, random flip
+    folder: str | None = (
+        None  # where fashion_mnist's files or prepared tfds data sets lie; None: usual places
+    )
+    features: tuple[str, ...] | None = None  # columns that form x (files), or the key of x (tfds)
+    target: str | None = None  # column that holds y (files), or the key of y (tfds)
+    classes: tuple[str, ...] | _Positive | None = None  # the labels declared, by names or by their number
+    teacher: TeacherOptions = field(default_factory=TeacherOptions)  # options of teacher_student
+    segment_length: _Positive = 1024  # examples in one segment of the log, the unit of Beam's work
+
+    # How the reader prepares it.
+    standardise: Literal["none", "running"] | GivenStatistics = "none"  # "running": of the stream so far
+    flatten: bool = False  # give x as vectors [B, D]
+    on_bad_input: Literal["fail", "skip"] = "fail"  # at a bad example: stop, or pass over it and count
+
+    # How the pipeline runs.
+    lead_segments: _Positive = 64  # the pipeline stays at most this many segments ahead of the reader
+    drop_consumed: bool = False  # delete segments the reader has passed, so a log may outgrow the disk
+    runner: str = "FnApiRunner"  # any Beam runner, by name or dotted path
+    runner_options: tuple[str, ...] = ()  # its options, as Beam spells them: "--direct_num_workers=2"
+
+    def with_seed(self, seed: int) -> "StreamConfig":
+        """This config with `seed` filled in where it had none."""
+        return self if self.seed is not None else replace(self, seed=seed)
+
+    def content(self) -> dict[str, Any]:
+        """The fields that decide what a log of this stream holds, as plain JSON values."""
+        values: dict[str, Any] = config_to_json(self)
+        return {name: values[name] for name in _content_names()}
+
+
+def config_to_json(config: StreamConfig) -> dict[str, Any]:
+    """A config as plain JSON values."""
+    values: dict[str, Any] = TypeAdapter(StreamConfig).dump_python(config, mode="json")
+    return values
+
+
+def config_from_json(values: str | bytes) -> StreamConfig:
+    """The config in a JSON text."""
+    return TypeAdapter(StreamConfig).validate_json(values)
+
+
+def _content_names() -> list[str]:
+    """The fields under "What the log holds": those up to segment_length."""
+    names = [each.name for each in fields(StreamConfig)]
+    return names[: names.index("segment_length") + 1]
