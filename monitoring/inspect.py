@@ -41,6 +41,11 @@ def inspect_run(run_dir: Path, deep: bool = False) -> dict[str, Any]:
       MissingDataError: the folder is not a run.
       FormatError: its configuration is damaged.
     """
+    return inspect_with_rows(run_dir, deep)[0]
+
+
+def inspect_with_rows(run_dir: Path, deep: bool = False) -> tuple[dict[str, Any], list[Row]]:
+    """Does what `inspect_run` does, and returns the table's rows with it, read once for both."""
     view = RunView(run_dir)
     found = _Findings(view)
     rows = found.attempt(view.rows, default=[])
@@ -48,7 +53,7 @@ def inspect_run(run_dir: Path, deep: bool = False) -> dict[str, Any]:
     found.compare(rows, layers, commit)
     predictions = found.attempt(view.predictions, default=None)
     result = {
-        "run": view.name,
+        "run": view.name(),
         "path": str(run_dir),
         "state": str(found.attempt(lambda: view.state(commit.get("step", 0)), default="damaged")),
         "config": view.config(),
@@ -64,7 +69,7 @@ def inspect_run(run_dir: Path, deep: bool = False) -> dict[str, Any]:
         "summary": found.attempt(partial(_summary, view), default=None),
         "problems": list(dict.fromkeys(found.problems)),  # a damaged file can be met twice
     }
-    return dict(plain(result))
+    return dict(plain(result)), rows
 
 
 def histogram(values: NDArray[Any], bins: int = _BINS) -> dict[str, list[float]]:
@@ -165,11 +170,17 @@ def _layer(generation: Generation, name: str) -> dict[str, Any]:
         "capacity": committed.get("capacity"),
         "bytes": committed.get("bytes"),
         "disk_bytes": _disk_bytes(generation.path / "tables" / name),
-        **{count: committed.get(count) for count in LAYER_COUNTS},
+        **_counts(committed.get("counters")),
         "ages": histogram(generation.step - created),
         "key_norms": histogram(np.sqrt(_column(table, "key_norms", alive))),
         "value_norms": histogram(_column(table, "value_norms", alive)),
     }
+
+
+def _counts(counters: list[int] | None) -> dict[str, int | None]:
+    if counters is None:
+        return dict.fromkeys(LAYER_COUNTS)
+    return {name: count % 2**32 for name, count in zip(LAYER_COUNTS, counters, strict=True)}
 
 
 def _column(table: Table, name: str, alive: NDArray[np.bool_]) -> NDArray[Any]:

@@ -11,17 +11,15 @@ from string import Template
 from typing import Any
 
 from ..durable import write_durably
-from ..errors import FormatError
 from . import report_parts as parts
-from .inspect import inspect_run
-from .inspection_text import flat_items
+from .inspect import inspect_with_rows
 from .report_charts import charts
 from .rows import Row
-from .run_view import RunView
 from .summary import installed_versions
 
 REPORT_NAME = "report.html"
-_BRIEF_SETTINGS = 6  # of the configuration, shown under the run's name
+_BRIEF_PARTS = ("stream", "learner")
+_BRIEF_SETTINGS = 3  # of each part of the configuration, shown under the run's name
 
 
 def write_report(run_dir: Path, output: Path | None = None) -> Path:
@@ -40,7 +38,7 @@ def write_report(run_dir: Path, output: Path | None = None) -> Path:
       StorageError: the file system refused.
     """
     path = output if output is not None else run_dir / REPORT_NAME
-    write_durably(path, render(inspect_run(run_dir), _rows(run_dir)).encode())
+    write_durably(path, render(*inspect_with_rows(run_dir)).encode())
     return path
 
 
@@ -88,16 +86,15 @@ def script_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _rows(run_dir: Path) -> list[Row]:
-    try:
-        return RunView(run_dir).rows()
-    except FormatError:
-        return []  # the inspection lists it among the problems
-
-
 def _brief(config: Mapping[str, Any]) -> str:
-    items = list(flat_items(config))[:_BRIEF_SETTINGS]
-    return " · ".join(f"{name.rpartition('.')[2]} {value}" for name, value in items)
+    """Returns what tells runs apart at a glance: the top-level settings, what streams, who learns."""
+    shown = []
+    for name, value in config.items():
+        if name in _BRIEF_PARTS and isinstance(value, Mapping):
+            shown += [(k, str(v)) for k, v in value.items() if v is not None][:_BRIEF_SETTINGS]
+        elif name != "name" and value is not None and not isinstance(value, Mapping):
+            shown.append((name, str(value)))
+    return " · ".join(f"{name} {value}" for name, value in shown)
 
 
 def _committed(found: Mapping[str, Any]) -> str:

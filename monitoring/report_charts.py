@@ -1,6 +1,6 @@
 """The report's charts as data: series taken from a run's table, thinned to what a screen can show."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
@@ -8,10 +8,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .rows import STEP_PARTS, Row
+from .rows import Row
 
 _BUCKETS = 1000  # a thinned line has at most two points a bucket: its smallest and its largest
+_AREA_BUCKETS = 120  # means over a stretch: rare long steps would be spikes nobody can compare
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_STACKED_PARTS = ("compute", "append", "maintain", "wait", "evaluate", "commit")  # from below
 _CAPACITY_LAYERS = 6  # with more layers, the dotted lines of their capacities hide the entries
 
 Floats = NDArray[np.float64]
@@ -46,6 +48,17 @@ class Chart:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class _Layer:
+    x: Floats  # examples seen
+    entries: Floats
+    capacity: Floats  # rows
+    bytes: Floats
+
+
+_Marks = list[tuple[float, str]]
+
+
 def charts(rows: Sequence[Row]) -> list[Chart]:
     """Draws up the report's charts.
 
@@ -57,15 +70,16 @@ def charts(rows: Sequence[Row]) -> list[Chart]:
     """
     steps = [row for row in rows if row["kind"] == "step"]
     evaluations = [row for row in rows if row["kind"] == "evaluation"]
-    makers: tuple[Callable[[], Chart], ...] = (
-        lambda: _accuracy(steps, evaluations),
-        lambda: _loss(steps, evaluations),
-        lambda: _entries(steps),
-        lambda: _bytes(steps),
-        lambda: _throughput(steps),
-        lambda: _split(steps),
+    layers, marks = _layers(steps), _phases(steps)
+    drawn = (
+        _accuracy(steps, evaluations, marks),
+        _loss(steps, evaluations, marks),
+        _entries(layers, marks),
+        _bytes(layers, marks),
+        _throughput(steps, marks),
+        _split(steps, marks),
     )
-    return [chart for chart in (make() for make in makers) if chart.series]
+    return [chart for chart in drawn if chart.series]
 
 
 def thin(x: Floats, y: Floats, buckets: int = _BUCKETS) -> tuple[Floats, Floats]:
@@ -81,94 +95,87 @@ def thin(x: Floats, y: Floats, buckets: int = _BUCKETS) -> tuple[Floats, Floats]
     """
     if len(x) <= 2 * buckets:
         return x, y
-    borders = np.linspace(0, len(x), buckets + 1).astype(np.int64)
-    keep = {0, len(x) - 1}
-    for start, stop in pairwise(borders.tolist()):
-        stretch = y[start:stop]
-        if np.isnan(stretch).all():
-            keep.add(start)
-        else:
-            keep |= {start + int(np.nanargmin(stretch)), start + int(np.nanargmax(stretch))}
-    index = np.array(sorted(keep))
+    size = -(-len(x) // buckets)
+    places = np.arange(buckets * size).reshape(buckets, size)
+    stretches = np.full(places.shape, np.nan)
+    stretches.flat[: len(y)] = y
+    low = np.where(np.isnan(stretches), np.inf, stretches).argmin(axis=1)
+    high = np.where(np.isnan(stretches), -np.inf, stretches).argmax(axis=1)
+    rows = np.arange(buckets)
+    index = np.concatenate([places[rows, low], places[rows, high], [0, len(x) - 1]])
+    index = np.unique(index[index < len(x)])  # the last stretches may be short, or empty
     return x[index], y[index]
 
 
-def _accuracy(steps: Sequence[Row], evaluations: Sequence[Row]) -> Chart:
-    series = _line(steps, "since the last point", "window_accuracy", "faint", 0)
+def _accuracy(steps: Sequence[Row], evaluations: Sequence[Row], marks: _Marks) -> Chart:
+    series = _line(steps, "window", "window_accuracy", "faint", 0)
     series += _line(steps, "prequential", "prequential_accuracy", "line", 0)
     series += _points(evaluations, "accuracy", first_color=1)
     return Chart(
         "accuracy",
         "Accuracy over the stream",
-        "Prequential: every example is predicted before it is learnt from. Points: held-out data.",
+        "Every example is predicted before it is learnt from: over the phase so far, and over the "
+        "window since the previous point. Points: held-out data.",
         "accuracy",
         series,
         ".4f",
         (0.0, 1.0),
-        _phases(steps),
+        marks,
     )
 
 
-def _loss(steps: Sequence[Row], evaluations: Sequence[Row]) -> Chart:
+def _loss(steps: Sequence[Row], evaluations: Sequence[Row], marks: _Marks) -> Chart:
     series = _line(steps, "prequential", "loss", "line", 0)
     series += _points(evaluations, "loss", first_color=1)
-    note = "Mean loss before learning, since the last point. Points: held-out data."
-    return Chart("loss", "Loss", note, "mean loss", series, ".4g", None, _phases(steps))
+    note = "Mean loss before learning, since the previous point. Points: held-out data."
+    return Chart("loss", "Loss", note, "mean loss", series, ".4g", None, marks)
 
 
-def _entries(steps: Sequence[Row]) -> Chart:
-    layers = _layer_names(steps)
+def _entries(layers: Mapping[str, _Layer], marks: _Marks) -> Chart:
+    few = len(layers) <= _CAPACITY_LAYERS
     series = []
-    for color, layer in enumerate(layers):
-        x, entries = _layer_values(steps, layer, "entries")
-        series += _series(layer, x, entries, "line", color)
-        if len(layers) <= _CAPACITY_LAYERS:
-            x, capacity = _layer_values(steps, layer, "capacity")
-            series += _series(f"{layer}, allocated", x, capacity, "dotted", color)
-    note = "Entries each layer holds, and the rows allocated for them (dotted)."
-    if len(layers) > _CAPACITY_LAYERS:
-        note = "Entries each layer holds."
-    return Chart("entries", "Entries per layer", note, "entries", series, ",d", None, _phases(steps))
+    for color, (name, layer) in enumerate(layers.items()):
+        series += _series(name, layer.x, layer.entries, "line", color)
+        if few:
+            series += _series(f"{name}, allocated", layer.x, layer.capacity, "dotted", color)
+    note = "Entries each layer holds" + (", and the rows allocated for them (dotted)." if few else ".")
+    return Chart("entries", "Entries per layer", note, "entries", series, ",d", None, marks)
 
 
-def _bytes(steps: Sequence[Row]) -> Chart:
-    layers = _layer_names(steps)
-    values = {layer: _layer_values(steps, layer, "bytes") for layer in layers}
-    top = max((np.nanmax(y) for _, y in values.values() if len(y)), default=0.0)
-    power = min(int(np.log2(top) // 10), len(_BYTE_UNITS) - 1) if top >= 1 else 0
+def _bytes(layers: Mapping[str, _Layer], marks: _Marks) -> Chart:
+    few = len(layers) <= _CAPACITY_LAYERS
+    top = max((np.nanmax(layer.bytes, initial=1.0) for layer in layers.values()), default=1.0)
+    power = min(int(np.log2(top) // 10), len(_BYTE_UNITS) - 1)
     series = []
-    for color, (layer, (x, allocated)) in enumerate(values.items()):
-        _, entries = _layer_values(steps, layer, "entries")
-        _, capacity = _layer_values(steps, layer, "capacity")
-        scaled = allocated / 1024.0**power
-        series += _series(layer, x, scaled, "stairs", color)
-        if len(layers) <= _CAPACITY_LAYERS:
-            used = scaled * entries / np.maximum(capacity, 1)
-            series += _series(f"{layer}, in use", x, used, "dotted", color)
-    note = "Bytes allocated for each layer's rows"
-    note += ", and the part in use (dotted)." if len(layers) <= _CAPACITY_LAYERS else "."
-    unit = _BYTE_UNITS[power]
-    return Chart("bytes", "Memory per layer", note, unit, series, ",.4~g", None, _phases(steps))
+    for color, (name, layer) in enumerate(layers.items()):
+        allocated = layer.bytes / 1024.0**power
+        series += _series(name, layer.x, allocated, "stairs", color)
+        if few:
+            used = allocated * layer.entries / np.maximum(layer.capacity, 1)
+            series += _series(f"{name}, in use", layer.x, used, "dotted", color)
+    note = "Allocated for each layer's rows" + (", and the part in use (dotted)." if few else ".")
+    unit = f"memory, {_BYTE_UNITS[power]}"
+    return Chart("bytes", "Memory per layer", note, unit, series, ",.4~g", None, marks)
 
 
-def _throughput(steps: Sequence[Row]) -> Chart:
+def _throughput(steps: Sequence[Row], marks: _Marks) -> Chart:
     series = _line(steps, "examples per second", "examples_per_second", "line", 0)
     note = "Examples per second of the loop, evaluation and commits included."
-    return Chart("throughput", "Throughput", note, "examples/s", series, ",.4~g", None, _phases(steps))
+    return Chart("throughput", "Throughput", note, "examples/s", series, ",.4~g", None, marks)
 
 
-def _split(steps: Sequence[Row]) -> Chart:
-    note = "Where the time of a step goes, in the order of a step."
-    chart = Chart("split", "Step time", note, "ms per step", [], ",.3~g", None, _phases(steps))
+def _split(steps: Sequence[Row], marks: _Marks) -> Chart:
+    note = "Where the time of a step goes, as means over stretches of the stream."
+    chart = Chart("split", "Step time", note, "ms per step", [], ",.3~g", None, marks)
     if not steps:
         return chart
     ends = _column(steps, "step")
     spans = np.diff(ends, prepend=0.0)
-    parts = {part: _column(steps, f"{part}_seconds") for part in STEP_PARTS}
+    parts = {part: _column(steps, f"{part}_seconds") for part in _STACKED_PARTS}
     parts["other"] = np.maximum(_column(steps, "wall_seconds") - sum(parts.values()), 0.0)
     x = _column(steps, "examples")
     # Stacked areas need the same x: means over buckets, not each line's own extremes.
-    borders = np.unique(np.linspace(0, len(x), min(len(x), _BUCKETS) + 1).astype(np.int64))[:-1]
+    borders = np.unique(np.linspace(0, len(x), min(len(x), _AREA_BUCKETS) + 1).astype(np.int64))[:-1]
     last = np.append(borders[1:], len(x)) - 1
     counts = np.maximum(np.add.reduceat(spans, borders), 1.0)
     for color, (part, seconds) in enumerate(parts.items()):
@@ -202,20 +209,22 @@ def _series(name: str, x: Floats, y: Floats, style: Any, color: int) -> list[Ser
 
 
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> Floats:
-    values = (row[name] for row in rows)
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    return np.array([row[name] for row in rows], dtype=np.float64)  # None becomes NaN
 
 
-def _layer_names(steps: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(name for row in steps for name in row["layers"]))
+def _layers(steps: Sequence[Row]) -> dict[str, _Layer]:
+    """Returns each layer's columns, in the order of the layers."""
+    names = dict.fromkeys(name for row in steps for name in row["layers"])
+    return {name: _layer([row for row in steps if name in row["layers"]], name) for name in names}
 
 
-def _layer_values(steps: Sequence[Row], layer: str, name: str) -> tuple[Floats, Floats]:
-    rows = [row for row in steps if layer in row["layers"]]
-    return _column(rows, "examples"), _column([row["layers"][layer] for row in rows], name)
+def _layer(steps: Sequence[Row], name: str) -> _Layer:
+    rows = [row["layers"][name] for row in steps]
+    columns = (_column(rows, column) for column in ("entries", "capacity", "bytes"))
+    return _Layer(_column(steps, "examples"), *columns)
 
 
-def _phases(steps: Sequence[Row]) -> list[tuple[float, str]]:
+def _phases(steps: Sequence[Row]) -> _Marks:
     """Returns where each phase begins, if there is more than one."""
     begins = [(0.0, steps[0]["phase"])] if steps else []
     for before, row in pairwise(steps):

@@ -44,7 +44,7 @@ def key_figures(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
         *_held_out(found["evaluations"]),
         ("entries", count_text(totals["entries"]), _capacity_note(totals)),
         ("memory", size_text(totals["bytes"]), f"{size_text(totals['disk_bytes'])} on disk"),
-        ("throughput", *_rate(steps)),
+        ("examples per second", *_rate(steps)),
     ]
     return "\n".join(
         f'<div class="figure"><dt>{escape(name)}</dt><dd>{escape(value)}</dd><p>{escape(note)}</p></div>'
@@ -146,7 +146,7 @@ def _rate(steps: Sequence[Row]) -> tuple[str, str]:
     seconds = sum(row["wall_seconds"] or 0.0 for row in steps)
     if not seconds:
         return "–", "nothing recorded yet"
-    return f"{steps[-1]['examples'] / seconds:,.0f}/s", f"examples, over {duration(seconds)}"
+    return f"{steps[-1]['examples'] / seconds:,.0f}", f"over {duration(seconds)}"
 
 
 def _layer_cells(name: str, layer: Mapping[str, Any]) -> Sequence[str]:
@@ -177,10 +177,14 @@ def _bars(histogram: Mapping[str, Any]) -> str:
             f"{count:,}</title></rect>"
         )
     return (
-        f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
+        f'<svg viewBox="0 0 {width} {height}" preserveAspectRatio="none" width="{width}" height="{height}" role="img" '
         f'aria-label="histogram from {edges[0]:.4g} to {edges[-1]:.4g}">{"".join(bars)}</svg>'
-        f'<span class="range"><span>{edges[0]:.4g}</span><span>{edges[-1]:.4g}</span></span>'
+        f'<span class="range"><span>{_edge(edges[0])}</span><span>{_edge(edges[-1])}</span></span>'
     )
+
+
+def _edge(value: float) -> str:
+    return f"{value:,.0f}" if value.is_integer() else f"{value:.2g}"
 
 
 def _table(

@@ -6,7 +6,7 @@ reproducible: an interrupted and resumed run writes the same values as an uninte
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,8 @@ class StepRow:
 
     def row(self) -> Row:
         """Returns the table's row."""
-        return {"kind": "step", **asdict(self)}
+        layers = {name: vars(layer) for name, layer in self.layers.items()}
+        return {"kind": "step", **vars(self), "layers": layers}
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class EvaluationRow:
 
     def row(self) -> Row:
         """Returns the table's row."""
-        return {"kind": "evaluation", **asdict(self)}
+        return {"kind": "evaluation", **vars(self)}
 
 
 def reproducible(row: Mapping[str, Any]) -> Row:

@@ -33,7 +33,6 @@ class RunView:
 
     Attributes:
       path: the folder.
-      name: the run's name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,7 +51,6 @@ class RunView:
                 f"run, which has a {CONFIG_NAME}; `lamina run` prints where it makes one"
             )
         self.path = path
-        self.name = path.resolve().name
 
     def config(self) -> dict[str, Any]:
         """Returns the run's configuration as plain values.
@@ -70,6 +68,14 @@ class RunView:
                 f"{path} is damaged: expected a YAML mapping; restore it from a copy of the run"
             )
         return config
+
+    def name(self) -> str:
+        """Returns the run's name: what its configuration says, else that of the folder.
+
+        Raises:
+          FormatError: the configuration is damaged.
+        """
+        return str(self.config().get("name") or self.path.resolve().name)
 
     def rows(self) -> list[Row]:
         """Returns the table's rows, none if the run has not recorded any yet.

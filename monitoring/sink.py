@@ -1,7 +1,7 @@
 """What a recorder hands to its sinks: samples of the declared metrics."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from .metrics import Metric
 
@@ -14,8 +14,7 @@ class Distribution:
     total: float  # sum of all observations, in the metric's unit
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """One series' value now."""
 
     metric: Metric

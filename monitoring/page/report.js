@@ -2,6 +2,7 @@
 (() => {
   const charts = JSON.parse(document.getElementById("data").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const touch = window.matchMedia("(pointer: coarse)"); // there a drag scrolls the page
   const narrow = window.matchMedia("(max-width: 800px)");
   const ANCHORS = ["--c0", "--c2", "--c1"]; // many layers take shades between these
 
@@ -31,23 +32,25 @@
       case "faint": return { ...base, opacity: 0.4, line: { color, width: 1 } };
       case "dotted": return { ...base, opacity: 0.75, line: { color, width: 1.4, dash: "dot" } };
       case "stairs": return { ...base, line: { color, width: 2, shape: "hv" } };
-      case "stacked": return { ...base, stackgroup: "all", line: { color, width: 0.5 } };
-      case "points": return { ...base, mode: "markers", marker: { color, size: 7 } };
+      case "stacked": return { ...base, stackgroup: "all", line: { color, width: 0 }, fillcolor: `${color}cc` };
+      case "points": return { ...base, mode: "markers", cliponaxis: false, marker: { color, size: 7 } };
       default: return base;
     }
   }
 
   function layout(chart) {
     const soft = css("--soft"), grid = css("--grid");
+    const end = Math.max(...chart.series.map((series) => series.x.at(-1)));
     const axis = { gridcolor: grid, linecolor: css("--rule"), zeroline: false, automargin: true,
                    tickfont: { size: 12, color: soft }, fixedrange: false };
     const title = (text) => ({ text, font: { size: 12, color: soft }, standoff: 8 });
     return {
-      margin: { l: 8, r: 10, t: 10, b: 8 }, showlegend: false, hovermode: "x unified", dragmode: "zoom",
+      margin: { l: 8, r: 10, t: 10, b: 8 }, showlegend: false, hovermode: "x unified", 
+      dragmode: touch.matches ? false : "zoom",
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, color: css("--ink") },
       hoverlabel: { bgcolor: css("--card"), bordercolor: css("--rule"), font: { size: 12, color: css("--ink") } },
-      xaxis: { ...axis, title: title("examples seen"), showgrid: false, showline: true, rangemode: "tozero",
+      xaxis: { ...axis, title: title("examples seen"), showgrid: false, showline: true, range: [0, end],
                nticks: narrow.matches ? 5 : 8, hoverformat: ",d" },
       yaxis: { ...axis, title: title(chart.y_title), nticks: 6,
                ...(chart.y_range ? { range: chart.y_range } : { rangemode: "tozero" }) },
@@ -82,13 +85,17 @@
   }
 
   function draw() {
-    for (const chart of charts) {
+    const drawn = charts.map((chart) => {
       const figure = document.getElementById(`chart-${chart.key}`);
       const plot = figure.querySelector(".plot");
       const shades = colors(chart);
+      legend(figure.querySelector(".legend"), plot, chart, shades);
+      return { chart, plot, shades };
+    });
+    // Only now do the plots have their final height, which plotly measures.
+    for (const { chart, plot, shades } of drawn) {
       const traces = chart.series.map((series, i) => trace({ ...series, name: plain(series.name) }, shades[i], chart));
       Plotly.react(plot, traces, layout(chart), { displayModeBar: false, responsive: true });
-      legend(figure.querySelector(".legend"), plot, chart, shades);
     }
   }
 
