@@ -275,28 +275,28 @@ class Store:
 
     def _write(self, head: Head, updates: Mapping[str, TableUpdate], blobs: Mapping[str, bytes]) -> None:
         view = self._view
-        draft = self._catalogue.draft(head.generation, None if view is None else view.path)
         layouts = {} if view is None else dict(view.inventory.layouts)
-        for name in layouts:
-            if view is not None and name not in updates:
-                draft.share_table(view.inventory, name)
-        for name, update in updates.items():
-            update.write(draft)
-            layouts[name] = update.after.layout
-        inventory = Inventory(head, layouts, draft.write_blobs(blobs))
-        draft.publish(inventory, self._catalogue.folder(head.generation))
+        source = None if view is None else view.path
+        with self._catalogue.draft(head.generation, source) as draft:
+            for name in layouts:
+                if view is not None and name not in updates:
+                    draft.share_table(view.inventory, name)
+            for name, update in updates.items():
+                update.write(draft)
+                layouts[name] = update.after.layout
+            inventory = Inventory(head, layouts, draft.write_blobs(blobs))
+            draft.publish(inventory, self._catalogue.folder(head.generation))
 
     def _adopt(self, source: Generation) -> None:
+        number = self._catalogue.next_number()
+        inventory = replace(source.inventory, head=replace(source.head, generation=number))
         with self._all_or_nothing():
-            head = replace(source.head, generation=self._catalogue.next_number())
-            draft = self._catalogue.draft(head.generation, source.path)
-            for name in source.tables:
-                draft.share_table(source.inventory, name)
-            for name in source.blobs:
-                draft.share(Path("blobs", name))
-            inventory = replace(source.inventory, head=head)
-            draft.publish(inventory, self._catalogue.folder(head.generation))
-            self._catalogue.replace(head.generation, {})
+            with self._catalogue.draft(number, source.path) as draft:
+                for name in source.tables:
+                    draft.share_table(inventory, name)
+                draft.share(Path("blobs"), source.blobs)
+                draft.publish(inventory, self._catalogue.folder(number))
+            self._catalogue.replace(number, {})
             self._show_head()
 
     def _show_head(self) -> None:

@@ -130,13 +130,11 @@ class TableUpdate:
         for column in layout.columns:
             folder = draft.add_column(name, column)
             fresh = self._changed_alive() if column == ALIVE else set(grown)
-            for index in range(layout.chunk_count(self.after.rows)):
+            kept = set(range(layout.chunk_count(self.after.rows))) - fresh
+            draft.share(folder, [layout.chunk_name(column, index) for index in sorted(kept)])
+            for index in sorted(fresh):
                 file = folder / layout.chunk_name(column, index)
-                if index in fresh:
-                    parts = self._chunk(column, index)
-                    draft.write_chunk(file, parts, layout.chunk_bytes(column))
-                else:
-                    draft.share(file)
+                draft.write_chunk(file, self._chunk(column, index), layout.chunk_bytes(column))
             draft.write_zarr(folder, layout.zarr_array(column, self.after.rows))
 
     @property
