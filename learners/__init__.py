@@ -1,0 +1,22 @@
+"""Learners: growing and parametric layers, networks, and the triple init, predict, update."""
+
+from .config import LEARNERS, LearnerConfig, build_learner, initial_key
+from .conformance import Conformance, check, shipped_files
+from .learner import Batch, Learner, Memory, Result, State
+from .losses import Task
+
+__all__ = [
+    "LEARNERS",
+    "Batch",
+    "Conformance",
+    "Learner",
+    "LearnerConfig",
+    "Memory",
+    "Result",
+    "State",
+    "Task",
+    "build_learner",
+    "check",
+    "initial_key",
+    "shipped_files",
+]

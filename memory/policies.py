@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass as config
 
@@ -73,22 +74,19 @@ class Occupancy:
         return cls(entries, entries, holes)
 
 
-def admit(
-    policy: MemoryConfig, nearest_square: jax.Array | None, batch: int, threshold: jax.Array | None
-) -> jax.Array:
+def admit(policy: MemoryConfig, nearest_square: jax.Array | None, batch: int) -> jax.Array:
     """[B] bool: the queries that should become entries, before any cap.
 
     Args:
       policy: the admission to apply.
       nearest_square: [B] squared distance to the nearest key before the batch (novelty), else None.
       batch: B.
-      threshold: [] τ, else None.
     """
     if policy.admission == "all":
         return jnp.ones(batch, bool)
     assert nearest_square is not None
-    assert threshold is not None
-    return nearest_square > threshold * threshold
+    assert policy.novelty_threshold is not None
+    return nearest_square > policy.novelty_threshold**2
 
 
 def append(
@@ -99,7 +97,7 @@ def append(
     rows: Rows,
     admitted: jax.Array,
     step: int,
-) -> tuple[Database, Occupancy]:
+) -> tuple[Database, Occupancy, jax.Array]:
     """Writes a batch's admitted rows, growing or evicting as the policy says. The database is consumed.
 
     Args:
@@ -110,6 +108,9 @@ def append(
       rows: B candidate rows.
       admitted: [B] bool: the rows that admission let through.
       step: the creation step, ≥ 1.
+
+    Returns:
+      The database, its occupancy, and what changed: [5] int32 in the order of COUNTERS.
     """
     batch = int(admitted.shape[0])
     database, occupancy = _make_room(policy, database, occupancy, batch)
@@ -123,13 +124,11 @@ def append(
         first = 0
     slots, new, evicted = placement
     database = write(database, slots, rows, jnp.int32(step), first)
-    entries, counters = _count(database.entries, database.counters, admitted, new, evicted)
+    entries, counters, change = _count(database.entries, database.counters, admitted, new, evicted)
     most = min(occupancy.most + batch, capacity)
     least = min(occupancy.least + batch, capacity) if policy.admission == "all" else occupancy.least
-    return (
-        replace(database, entries=entries, counters=counters),
-        Occupancy(least, most, occupancy.holes),
-    )
+    database = replace(database, entries=entries, counters=counters)
+    return database, Occupancy(least, most, occupancy.holes), change
 
 
 def prune(
@@ -138,7 +137,7 @@ def prune(
     bounds: tuple[Coefficients, ...],
     epsilon: float,
     step: int,
-) -> tuple[Database, Occupancy, float]:
+) -> tuple[Database, Occupancy, int, float]:
     """Removes entries whose effective value norm and weight are below ε for good (App. D.1).
 
     Args:
@@ -149,8 +148,8 @@ def prune(
       step: the present step.
 
     Returns:
-      The database, its occupancy, and Σ of the removed effective value norms: for kernels with φ ≤ 1 a
-      bound on the change of the layer's output, in its units.
+      The database, its occupancy, how many entries went, and Σ of their effective value norms: for kernels
+      with φ ≤ 1 a bound on the change of the layer's output, in its units.
     """
     blocks, pruned, removed = _prune_blocks(
         database.blocks,
@@ -161,7 +160,7 @@ def prune(
     counters = database.counters.at[COUNTERS.index("pruned")].add(pruned)
     database = replace(database, blocks=blocks, entries=database.entries - pruned, counters=counters)
     holes = occupancy.holes or int(pruned) > 0
-    return database, Occupancy.of(database, holes=holes), float(removed)
+    return database, Occupancy.of(database, holes=holes), int(pruned), float(removed)
 
 
 def _make_room(
@@ -212,7 +211,7 @@ def _replace_slots(
         worth = jnp.concatenate([_worth(b, c) for b, c in zip(blocks, coefficients, strict=True)])
         order = jnp.where(created == INITIAL, jnp.inf, jnp.where(created == EMPTY, -1, worth))
     else:
-        order = jnp.where(created == INITIAL, jnp.iinfo(jnp.int32).max, created)
+        order = jnp.where(created == INITIAL, np.iinfo(np.int32).max, created)
     # top_k prefers the lower slot among equals, so within one step the earlier slot gives way first.
     candidates = jax.lax.top_k(-order, min(batch, capacity))[1].astype(jnp.int32)
     free = created[candidates] == EMPTY
@@ -240,10 +239,10 @@ def _count(
     admitted: jax.Array,
     new: jax.Array,
     evicted: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     rejected = admitted.shape[0] - new
     change = jnp.stack([new, 0 * new, rejected, 0 * new, evicted]).astype(jnp.int32)
-    return entries + new - evicted, counters + change
+    return entries + new - evicted, counters + change, change
 
 
 @partial(jax.jit, donate_argnums=0)

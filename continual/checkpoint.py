@@ -1,0 +1,161 @@
+"""A checkpoint: one atomic commit of all that a run needs to go on as if it had never stopped.
+
+The growing layers' databases are tables of the store; parameters, optimiser state and clocks are one blob,
+and whatever else advances (the reader, counts, the window of metrics not yet recorded) is another.
+"""
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import ConfigError, FormatError
+from ..learners import Learner, Memory, State
+from ..memory.coefficients import Clock
+from ..memory.persist import TableMap, database_meta, load_database, table_change
+from ..memory.policies import Occupancy
+from ..memory.store import Generation, Store
+
+_LEARNER, _PROGRESS = "learner.npz", "progress.json"
+
+
+@dataclass(frozen=True)
+class Checkpointer:
+    """Commits a learner's state, writing only what changed since the commit before."""
+
+    store: Store
+    maps: Mapping[str, TableMap]
+
+    def commit(
+        self, state: State, progress: Mapping[str, Any], meta: Mapping[str, Any], tag: str | None = None
+    ) -> "Checkpointer":
+        """Makes everything durable.
+
+        Args:
+          state: the learner's state.
+          progress: everything else that advances (JSON): reader, counts, window, positions.
+          meta: what a reader of the store may want to see (JSON).
+          tag: keeps this generation under a name.
+
+        Raises:
+          StorageError: the file system refused; the commit before is intact.
+        """
+        changes, maps = {}, {}
+        for name, memory in state.memories.items():
+            known = self.maps.get(name, TableMap.empty())
+            changes[name], maps[name] = table_change(memory.database, known, state.step)
+        layers = {name: database_meta(memory.database) for name, memory in state.memories.items()}
+        blobs = {_LEARNER: _dump_learner(state), _PROGRESS: json.dumps(progress).encode()}
+        self.store.commit(
+            step=state.step, tables=changes, blobs=blobs, meta={**meta, "layers": layers}, tag=tag
+        )
+        return replace(self, maps=maps)
+
+
+def load_state(generation: Generation, learner: Learner, start: State) -> tuple[State, dict[str, TableMap]]:
+    """A committed learner's state.
+
+    Args:
+      generation: the commit.
+      learner: the learner that goes on with it.
+      start: the learner's own first state: gives the shapes of parameters and optimiser.
+
+    Raises:
+      ConfigError: the learner has other layers or shapes than the committed one.
+    """
+    layers = generation.meta["layers"]
+    if set(layers) != set(learner.layers):
+        raise ConfigError(
+            f"{generation.path}: expected memories of the layers {sorted(learner.layers)}; "
+            f"found {sorted(layers)}: use a learner of the same layers"
+        )
+    for name, meta in layers.items():
+        _check_layer(generation, name, meta, start.memories[name])
+    blob = _load_blob(generation)
+    memories, maps = {}, {}
+    for name, meta in layers.items():
+        database, maps[name] = load_database(generation.tables[name], meta, generation.step)
+        holes = bool(blob[f"{name}/holes"])
+        memories[name] = Memory(
+            database, Occupancy.of(database, holes=holes), _load_clock(blob, name, start.memories[name])
+        )
+    parameters, optimiser = _load_leaves(blob, (start.parameters, start.optimiser), generation)
+    return State(generation.step, memories, parameters, optimiser), maps
+
+
+def load_progress(generation: Generation) -> dict[str, Any]:
+    """What `Checkpointer.commit` was given as progress."""
+    progress: dict[str, Any] = json.loads(generation.blob(_PROGRESS))
+    return progress
+
+
+def _check_layer(generation: Generation, name: str, meta: Mapping[str, Any], memory: Memory) -> None:
+    database = memory.database
+    expected = (
+        database.key_features,
+        database.value_features,
+        database.weighted,
+        str(database.blocks[0].keys.dtype),
+    )
+    found = (meta["key_features"], meta["value_features"], meta["weighted"], meta["dtype"])
+    if expected != found:
+        raise ConfigError(
+            f"{generation.path}: layer {name} expects (key features, value features, weights, dtype) "
+            f"{expected}; found {found}: use a learner and a stream of the same kind"
+        )
+
+
+def _dump_learner(state: State) -> bytes:
+    arrays: dict[str, np.ndarray] = {}
+    for name, memory in state.memories.items():
+        arrays[f"{name}/holes"] = np.array(memory.occupancy.holes)
+        if memory.clock is not None:
+            arrays[f"{name}/clock/initial"] = np.array(memory.clock.initial)
+            arrays[f"{name}/clock/coefficients"] = memory.clock.coefficients
+            arrays[f"{name}/clock/velocities"] = memory.clock.velocities
+    for number, leaf in enumerate(jax.tree.leaves((state.parameters, state.optimiser))):
+        arrays[f"leaf/{number}"] = np.asarray(leaf)
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+def _load_blob(generation: Generation) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(generation.blob(_LEARNER))) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _load_clock(blob: Mapping[str, np.ndarray], name: str, start: Memory) -> Clock | None:
+    """The committed clock; a learner that begins or ceases to use one takes all coefficients as 1."""
+    if start.clock is None:
+        return None
+    if f"{name}/clock/initial" not in blob:
+        raise ConfigError(
+            f"layer {name} was learnt without momentum and decay: expected learner.momentum and "
+            "learner.decay 0; found others"
+        )
+    coefficients = blob[f"{name}/clock/coefficients"]
+    return Clock(
+        len(coefficients),
+        float(blob[f"{name}/clock/initial"]),
+        coefficients,
+        blob[f"{name}/clock/velocities"],
+    )
+
+
+def _load_leaves(blob: Mapping[str, np.ndarray], like: Any, generation: Generation) -> Any:
+    leaves, structure = jax.tree.flatten(like)
+    stored = [blob[f"leaf/{number}"] for number in range(sum(name.startswith("leaf/") for name in blob))]
+    expected, found = [leaf.shape for leaf in leaves], [leaf.shape for leaf in stored]
+    if expected != found:
+        raise FormatError(
+            f"{generation.path}: expected parameters of shapes {expected}; found {found}: use the learner "
+            "and optimiser that wrote them"
+        )
+    # Copies: updates consume them.
+    return jax.tree.unflatten(structure, [jnp.array(leaf) for leaf in stored])

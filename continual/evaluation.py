@@ -1,0 +1,105 @@
+"""Scores: how predictions become accuracies and losses, before learning and on held-out data."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import ConfigError
+from ..learners import Learner, State, Task
+from ..stream import StreamConfig, open_source, read_good
+from ..stream.schema import Schema
+
+
+@dataclass(frozen=True)
+class Score:
+    """Sums over examples, so that scores of parts add up to the score of the whole."""
+
+    examples: int = 0
+    correct: int = 0
+    loss: float = 0.0  # sum of the examples' losses
+
+    def __add__(self, other: "Score") -> "Score":
+        return Score(self.examples + other.examples, self.correct + other.correct, self.loss + other.loss)
+
+    def accuracy(self, task: Task) -> float | None:
+        """Share predicted right; None for regression and for no examples."""
+        return self.correct / self.examples if task.classification and self.examples else None
+
+    def mean_loss(self) -> float | None:
+        """None for no examples."""
+        return self.loss / self.examples if self.examples else None
+
+
+def predictions(task: Task, outputs: np.ndarray) -> np.ndarray:
+    """What outputs [B, C] predict: class indices [B] int32, or values ([B] where C is 1, else [B, C])."""
+    if task.classification:
+        return np.argmax(outputs, axis=1).astype(np.int32)
+    return outputs[:, 0] if task.outputs == 1 else outputs
+
+
+def score(task: Task, outputs: np.ndarray, losses: np.ndarray, y: np.ndarray) -> Score:
+    """The score of outputs [B, C] with losses [B] against targets y."""
+    correct = int(np.sum(predictions(task, outputs) == y)) if task.classification else 0
+    return Score(len(y), correct, float(np.sum(losses, dtype=np.float64)))
+
+
+def task_of(schema: Schema) -> Task:
+    """The learner's task on a stream."""
+    if schema.classes is None:
+        return Task(schema.y.size, classification=False)
+    return Task(len(schema.classes), classification=True)
+
+
+class HeldOut:
+    """Held-out data that a run is evaluated on, in its stored order.
+
+    Args:
+      stream: the run's stream.
+      split: the part of its data set to hold out.
+
+    Raises:
+      ConfigError: the source has no such part, or it is without an end.
+    """
+
+    def __init__(self, stream: StreamConfig, split: str) -> None:
+        self.split = split
+        self._on_bad_input = stream.on_bad_input
+        self._source = open_source(stream, split=split)
+        if self._source.length is None:
+            raise ConfigError(
+                f"evaluation.split: the stream {stream.source} has no end to its part {split!r}; "
+                "set stream.limit, or evaluation.split to null"
+            )
+        self.length = self._source.length
+
+    def evaluate(
+        self,
+        learner: Learner,
+        state: State,
+        prepare: Callable[[np.ndarray], np.ndarray],
+        *,
+        examples: int | None = None,
+        part: int = 2048,
+    ) -> Score:
+        """Scores held-out examples.
+
+        Args:
+          learner: the learner.
+          state: its state.
+          prepare: brings x as the source gives it into the form of the stream's batches.
+          examples: how many, from the first on; None: all.
+          part: how many at a time.
+
+        Raises:
+          DataError: an example is bad, and the stream's `on_bad_input` is not "skip".
+        """
+        total = Score()
+        stop = min(self.length, examples or self.length)
+        for start in range(0, stop, part):
+            x, y = read_good(self._source, start, min(start + part, stop), self._on_bad_input)
+            x = prepare(x)
+            outputs = learner.predict(state, x)
+            losses = np.asarray(learner.task.loss(outputs, y))
+            total = total + score(learner.task, outputs, losses, y)
+        return total

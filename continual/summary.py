@@ -1,0 +1,39 @@
+"""The figures that a finished run leaves behind."""
+
+import platform
+import resource
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from ..monitoring import Summary
+from .window import StepTimes
+
+if TYPE_CHECKING:
+    from .run import Run
+
+_PACKAGES = ("lamina", "jax", "jaxlib", "flax", "optax", "numpy", "zarr", "apache-beam")
+
+
+def summarise(run: "Run", times: StepTimes) -> Summary:
+    """The summary of a run that has just ended."""
+    progress, task = run.progress, run.learner.task
+    evaluated = progress.evaluation.mean_loss()
+    return Summary(
+        examples=progress.examples,
+        steps=run.state.step,
+        prequential_accuracy=progress.phase.accuracy(task),
+        test_accuracy=progress.evaluation.accuracy(task),
+        loss=progress.phase.mean_loss() if evaluated is None else evaluated,
+        layers=run.layer_rows(),
+        wall_seconds=progress.wall_seconds,
+        step_seconds={"p50": times.quantile(0.5), "p95": times.quantile(0.95)},
+        peak_rss_bytes=peak_rss_bytes(),
+        compilations=len(progress.shapes),
+        seed=run.config.seed,
+        versions={"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+    )
+
+
+def peak_rss_bytes() -> int:
+    """The largest resident memory of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,202 @@
+"""Conformance: does this installation compute what an independent float64 implementation computed?
+
+A reference file (`.npz`) holds a `config` (JSON) and arrays: a stream, what the network answered before each
+step,
+and the memories after the last. Errors are relative to an array's largest magnitude.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..errors import DataError, MissingDataError
+from ..memory.coefficients import Clock
+from ..memory.database import empty_database
+from ..memory.kernels import RBF, Kernel, Linear, WeightedSoftmax
+from ..memory.policies import MemoryConfig, Occupancy
+from .initial import with_initial_entries
+from .layers import GrowingLayer, GrowingSpec
+from .learner import Batch, Learner, Memory, State
+from .losses import Task
+from .networks import ResidualGrowingNetwork
+from .rules import GrowingRule, KernelRule, WeightedSoftmaxRule
+
+TOLERANCES = {"float32": 1e-4, "float64": 1e-10}  # relative to an array's largest magnitude
+
+
+@dataclass(frozen=True)
+class Conformance:
+    """The outcome for one file at one precision."""
+
+    file: str
+    kind: str
+    precision: str  # "float32" or "float64"
+    worst_array: str
+    largest_error: float  # relative; NaN where the computed array is not finite
+
+    @property
+    def passed(self) -> bool:
+        return self.largest_error <= TOLERANCES[self.precision]
+
+
+def shipped_files() -> Iterator[Path]:
+    """The reference files that come with the package."""
+    with as_file(files(__package__) / "vectors") as folder:
+        yield from sorted(folder.glob("*.npz"))
+
+
+def check(path: Path, precision: str) -> Conformance:
+    """Recomputes a reference file.
+
+    Args:
+      path: the file.
+      precision: "float32" or "float64".
+
+    Raises:
+      MissingDataError: no such file.
+      DataError: not a reference file, or of a kind this version does not know.
+    """
+    config, arrays = _load(path)
+    kind = config["kind"]
+    if kind not in KINDS:
+        raise DataError(f"{path}: expected a kind among {', '.join(KINDS)}; found {kind!r}")
+    with jax.enable_x64(precision == "float64"):
+        try:
+            pairs = KINDS[kind](config, arrays)
+        except KeyError as error:
+            raise DataError(
+                f"{path}: a reference file of kind {kind!r} needs {error}, which is missing"
+            ) from None
+    errors = {name: _relative_error(*pair) for name, pair in pairs.items()}
+    worst = max(errors, key=lambda name: np.inf if np.isnan(errors[name]) else errors[name])
+    return Conformance(path.name, kind, precision, worst, errors[worst])
+
+
+def _load(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    try:
+        with np.load(path) as file:
+            arrays = {name: file[name] for name in file.files}
+        return json.loads(str(arrays.pop("config"))), arrays
+    except FileNotFoundError:
+        raise MissingDataError(f"{path}: expected a reference file (.npz); there is none") from None
+    except (ValueError, OSError, KeyError) as error:
+        raise DataError(f"{path}: expected a reference file (.npz with a JSON config): {error}") from error
+
+
+Pairs = dict[str, tuple[np.ndarray, np.ndarray]]  # name -> (expected, computed)
+
+
+def _coefficients(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> Pairs:
+    pairs = {}
+    for momentum, decay, *expected in arrays["table"]:
+        clock = Clock.start()
+        for _ in expected:
+            clock = clock.advance(momentum=momentum, decay=decay)
+        pairs[f"momentum {momentum} decay {decay}"] = np.array(expected), clock.coefficients
+    return pairs
+
+
+def _growing(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> Pairs:
+    learner = _learner(config)
+    state = _initial_state(learner, arrays)
+    outputs, losses = [], []
+    batch = config["batch"]
+    for step, (x, y) in enumerate(zip(arrays["x"], arrays["y"], strict=True)):
+        state, result = learner.update(state, Batch(x, y, np.arange(step * batch, (step + 1) * batch)))
+        outputs.append(np.asarray(result.outputs))
+        losses.append(np.asarray(result.losses))
+    pairs = {
+        "outputs": (arrays["outputs"], np.stack(outputs)),
+        "losses": (arrays["losses"], np.stack(losses)),
+        "query_output": (arrays["query_output"], learner.predict(state, arrays["query"])),
+    }
+    for number, (name, memory) in enumerate(state.memories.items()):
+        pairs |= _memory_pairs(f"layer{number}", name, memory, arrays)
+    return pairs
+
+
+def _memory_pairs(prefix: str, name: str, memory: Memory, arrays: dict[str, np.ndarray]) -> Pairs:
+    live = memory.database.column("created") >= 0
+    columns = ["keys", "values", "created"] + (["weights"] if memory.database.weighted else [])
+    pairs = {
+        f"{prefix}_{column}": (arrays[f"{prefix}_{column}"], memory.database.column(column)[live])
+        for column in columns
+    }
+    created = memory.database.column("created")[live]
+    coefficients = np.ones(len(created))
+    if memory.clock is not None:
+        coefficients = np.append(memory.clock.initial, memory.clock.coefficients)[created]
+    pairs[f"{prefix}_coefficient"] = arrays[f"{prefix}_coefficient"], coefficients
+    return pairs
+
+
+def _learner(config: dict[str, Any]) -> Learner:
+    kernel, rule = _kernel_and_rule(config)
+    spec = GrowingSpec(
+        key_features=config["d"],
+        value_features=config["d"],
+        kernel=kernel,
+        rule=rule,
+        memory=MemoryConfig(initial_capacity=1),  # so that the check also grows blocks
+        initial="unit",
+        initial_entries=0,
+        momentum=config["momentum"],
+        decay=config["decay"],
+    )
+    blocks = [GrowingLayer(f"block{number}", spec) for number in range(config["blocks"])]
+    readout = GrowingLayer("readout", replace(spec, value_features=config["outputs"]))
+    task = Task(config["outputs"], classification=config["loss"] == "ce")
+    return Learner(ResidualGrowingNetwork(blocks, readout), task)
+
+
+def _kernel_and_rule(config: dict[str, Any]) -> tuple[Kernel, GrowingRule]:
+    kernels: dict[str, Callable[[], tuple[Kernel, GrowingRule]]] = {
+        "linear": lambda: (Linear(), KernelRule(config["eta"])),
+        "rbf": lambda: (RBF(config["temperature"]), KernelRule(config["eta"])),
+        "softmax": lambda: (
+            WeightedSoftmax(config["temperature"]),
+            WeightedSoftmaxRule(value_rate=config["beta"], weight_rate=config["eta"]),
+        ),
+    }
+    return kernels[config["kind"]]()
+
+
+def _initial_state(learner: Learner, arrays: dict[str, np.ndarray]) -> State:
+    state = learner.init(jax.random.key(0))
+    memories = {}
+    for number, (name, memory) in enumerate(state.memories.items()):
+        memories[name] = memory
+        if f"layer{number}_init_keys" in arrays:
+            columns = [arrays[f"layer{number}_init_{c}"] for c in ("keys", "values", "weights")]
+            memories[name] = _with_initial(memory, learner.layers[name].spec, columns)
+    return replace(state, memories=memories)
+
+
+def _with_initial(memory: Memory, spec: GrowingSpec, columns: list[np.ndarray]) -> Memory:
+    keys, values, weights = (jax.numpy.asarray(c, jax.numpy.result_type(float)) for c in columns)
+    empty = empty_database(len(keys), spec.key_features, spec.value_features, weighted=True, dtype=keys.dtype)
+    database = with_initial_entries(empty, keys, values, weights)
+    return Memory(database, Occupancy.of(database, holes=False), memory.clock)
+
+
+def _relative_error(expected: np.ndarray, computed: np.ndarray) -> float:
+    if expected.shape != computed.shape:
+        return float("inf")
+    if expected.size == 0:
+        return 0.0
+    scale = float(np.max(np.abs(expected))) or 1.0
+    return float(np.max(np.abs(expected - np.asarray(computed, np.float64)))) / scale
+
+
+KINDS: dict[str, Callable[[dict[str, Any], dict[str, np.ndarray]], Pairs]] = {
+    "linear": _growing,
+    "rbf": _growing,
+    "softmax": _growing,
+    "coefficient": _coefficients,
+}

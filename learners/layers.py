@@ -1,0 +1,84 @@
+"""Growing layers as Flax modules, and the recall through which they read their memories.
+
+A growing layer has no parameters: it names a database. The learner hands the network a `Recall` that holds
+all databases, answers their queries, and notes queries and outputs for the growing rule.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from ..memory.coefficients import CoefficientTable, block_coefficients
+from ..memory.database import Block
+from ..memory.kernels import Kernel
+from ..memory.policies import MemoryConfig
+from ..memory.retrieval import nearest_square_distances, retrieve
+from .rules import GrowingRule
+
+
+@dataclass(frozen=True)
+class GrowingSpec:
+    """Everything that defines one growing layer."""
+
+    key_features: int  # D
+    value_features: int  # F
+    kernel: Kernel
+    rule: GrowingRule
+    memory: MemoryConfig
+    initial: str  # "unit" or "zero": the initialiser of normalised kernels' first entries
+    initial_entries: int  # how many of them; 0 for summed kernels
+    momentum: float  # μ of values and weights
+    decay: float  # γ
+
+    @property
+    def fades(self) -> bool:
+        """Whether coefficients differ from 1."""
+        return self.momentum > 0 or self.decay > 0
+
+
+class GrowingLayer(nnx.Module):
+    """A layer whose output is retrieved from a growing database (Eq. 13's g_D)."""
+
+    def __init__(self, name: str, spec: GrowingSpec) -> None:
+        self.name = name
+        self.spec = spec
+
+    def __call__(self, queries: jax.Array, recall: "Recall") -> jax.Array:
+        """Retrieves [B, F] for queries [B, D]."""
+        return recall(self, queries)
+
+
+@dataclass
+class Recall:
+    """One forward pass's access to all memories.
+
+    `probes` are zeros added to each layer's output: the gradient with respect to them is the per-example
+    gradient at that output.
+    """
+
+    blocks: Mapping[str, tuple[Block, ...]]
+    tables: Mapping[str, CoefficientTable | None]
+    probes: Mapping[str, jax.Array] | None = None
+    queries: dict[str, jax.Array] = field(default_factory=dict)
+    outputs: dict[str, jax.Array] = field(default_factory=dict)
+    nearest: dict[str, jax.Array] = field(default_factory=dict)  # squared distances, where admission asks
+
+    def __call__(self, layer: GrowingLayer, queries: jax.Array) -> jax.Array:
+        blocks = self.blocks[layer.name]
+        coefficients = tuple(block_coefficients(block, self.tables[layer.name]) for block in blocks)
+        output = retrieve(layer.spec.kernel, blocks, coefficients, queries)
+        if self.probes is not None:
+            output = output + self.probes[layer.name]
+        if layer.spec.memory.admission != "all":
+            self.nearest[layer.name] = nearest_square_distances(blocks, queries)
+        self.queries[layer.name] = queries
+        self.outputs[layer.name] = output
+        return output
+
+
+def rms_norm(x: jax.Array, epsilon: float = 1e-6) -> jax.Array:
+    """x / √(mean x² + ε) over the last axis, without a scale."""
+    return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + epsilon)

@@ -1,0 +1,277 @@
+"""The learner triple: `init`, `predict` and `update` over an explicit state.
+
+`update` predicts, then learns: it returns the predictions made before learning from the batch. The step runs
+in separate jitted calls: one that only reads the databases, and per layer one that appends in place (beside
+reads, XLA would copy every database).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from ..memory.coefficients import Clock, CoefficientTable, block_coefficients, device_table
+from ..memory.database import Block, Database, Rows
+from ..memory.policies import Occupancy, admit, append, prune
+from ..memory.retrieval import Coefficients
+from .initial import initial_database
+from .layers import GrowingLayer, Recall
+from .losses import Task
+from .networks import Network
+
+
+class Examples(Protocol):
+    """A batch: any object with these attributes."""
+
+    @property
+    def x(self) -> np.ndarray: ...  # [B, …]
+    @property
+    def y(self) -> np.ndarray: ...  # [B] labels, or [B, C] targets
+    @property
+    def origins(self) -> np.ndarray: ...  # [B] stream offsets
+
+
+class Batch(NamedTuple):
+    """The plainest batch."""
+
+    x: np.ndarray  # [B, …]
+    y: np.ndarray  # [B] labels, or [B, C] targets
+    origins: np.ndarray  # [B] stream offsets
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One growing layer's state."""
+
+    database: Database
+    occupancy: Occupancy
+    clock: Clock | None  # None where neither momentum nor decay is used
+
+
+@dataclass(frozen=True)
+class State:
+    """All that a learner has learnt. Passing it to `update` consumes it."""
+
+    step: int  # updates done
+    memories: Mapping[str, Memory]  # by layer name
+    parameters: Any  # the network's nnx.State of parameters
+    optimiser: Any  # the optimiser's state
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one update saw and did."""
+
+    outputs: jax.Array  # [B, C] predicted before learning from the batch
+    losses: jax.Array  # [B] of those predictions
+    changes: Mapping[str, jax.Array]  # per layer [5] int32: admitted, merged, rejected, pruned, evicted
+    pruning_bounds: Mapping[str, float]  # layers pruned at this step: bound on their output's change
+
+
+class _Candidates(NamedTuple):
+    """What a batch offers to one layer's database."""
+
+    keys: jax.Array  # [B, D]
+    values: jax.Array  # [B, F]
+    weights: jax.Array | None  # [B]
+    admitted: jax.Array  # [B] bool
+
+
+class Learner:
+    """A network, its loss, and how it learns.
+
+    Args:
+      network: the network; its parameters as they are become the initial ones.
+      task: what the outputs mean.
+      optimiser: trains the network's parameters on the batch-mean loss; growing layers need none.
+      scores_budget_bytes: most bytes of scores [N, B] that a prediction materialises per block of queries.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        task: Task,
+        optimiser: optax.GradientTransformation | None = None,
+        scores_budget_bytes: int = 2**28,
+    ) -> None:
+        self.task = task
+        self.layers: dict[str, GrowingLayer] = {layer.name: layer for layer in network.growing_layers()}
+        self.scores_budget_bytes = scores_budget_bytes
+        self._graph, self._parameters = nnx.split(network)
+        self._optimiser = optax.identity() if optimiser is None else optimiser
+        self._learn = jax.jit(self._learn_step)
+        self._predict = jax.jit(self._predict_step)
+        self._train = jax.jit(self._train_step, donate_argnums=(0, 1))
+
+    def init(self, key: jax.Array) -> State:
+        """The state before the first example; `key` draws the initial entries."""
+        memories = {}
+        for number, (name, layer) in enumerate(self.layers.items()):
+            database = initial_database(layer.spec, jax.random.fold_in(key, number))
+            clock = Clock.start() if layer.spec.fades else None
+            memories[name] = Memory(database, Occupancy.of(database, holes=False), clock)
+        # Copies: updates consume the state, and `init` may be called again.
+        parameters = jax.tree.map(jnp.array, self._parameters)
+        return State(0, memories, parameters, self._optimiser.init(parameters))
+
+    def predict(self, state: State, x: np.ndarray) -> np.ndarray:
+        """Outputs [n, C] for examples x [n, …], in blocks of queries within the scores' budget."""
+        blocks, tables = self._blocks(state), self._tables(state)
+        size = min(self._query_block(state), len(x))
+        outputs = []
+        for start in range(0, len(x), size):
+            chunk = x[start : start + size]
+            padded = np.concatenate([chunk, np.zeros((size - len(chunk), *x.shape[1:]), x.dtype)])
+            output = self._predict(blocks, tables, state.parameters, self._floating(padded))
+            outputs.append(np.asarray(output[: len(chunk)]))
+        return np.concatenate(outputs) if outputs else np.empty((0, self.task.outputs))
+
+    def update(self, state: State, batch: Examples) -> tuple[State, Result]:
+        """Predicts the batch, then learns from it. The state is consumed.
+
+        Args:
+          state: the state; its arrays may not be used afterwards.
+          batch: B ≥ 1 examples.
+
+        Returns:
+          The next state, and what was predicted and changed.
+        """
+        step = state.step + 1
+        y = jnp.asarray(batch.y) if self.task.classification else self._floating(batch.y)
+        outputs, losses, candidates, gradients = self._learn(
+            self._blocks(state), self._tables(state), state.parameters, self._floating(batch.x), y
+        )
+        memories, changes = {}, {}
+        origins = jnp.asarray(batch.origins, jnp.int32)
+        for name, memory in state.memories.items():
+            memories[name], changes[name] = self._grow(name, memory, candidates[name], origins, step)
+        parameters, optimiser = state.parameters, state.optimiser
+        if jax.tree.leaves(parameters):
+            parameters, optimiser = self._train(parameters, optimiser, gradients)
+        memories, bounds = self._prune(memories, changes, step)
+        return State(step, memories, parameters, optimiser), Result(outputs, losses, changes, bounds)
+
+    @property
+    def compilations(self) -> int:
+        """How many times the training step was compiled so far in this process."""
+        return int(self._learn._cache_size())
+
+    @cached_property
+    def _floating_type(self) -> Any:
+        return jnp.result_type(float)
+
+    def _floating(self, x: np.ndarray) -> jax.Array:
+        return jnp.asarray(x, self._floating_type)
+
+    def _query_block(self, state: State) -> int:
+        rows = max([memory.database.capacity for memory in state.memories.values()], default=1)
+        return max(16, self.scores_budget_bytes // (4 * rows))
+
+    def _blocks(self, state: State) -> dict[str, tuple[Block, ...]]:
+        return {name: memory.database.blocks for name, memory in state.memories.items()}
+
+    def _tables(self, state: State) -> dict[str, CoefficientTable | None]:
+        return {name: self._table(memory) for name, memory in state.memories.items()}
+
+    def _table(self, memory: Memory) -> CoefficientTable | None:
+        if memory.clock is None:
+            return None
+        return device_table(memory.clock, memory.clock, self._floating_type)
+
+    def _predict_step(
+        self,
+        blocks: Mapping[str, tuple[Block, ...]],
+        tables: Mapping[str, Any],
+        parameters: Any,
+        x: jax.Array,
+    ) -> jax.Array:
+        return nnx.merge(self._graph, parameters)(x, Recall(blocks, tables))
+
+    def _learn_step(
+        self,
+        blocks: Mapping[str, tuple[Block, ...]],
+        tables: Mapping[str, CoefficientTable | None],
+        parameters: Any,
+        x: jax.Array,
+        y: jax.Array,
+    ) -> tuple[jax.Array, jax.Array, dict[str, _Candidates], Any]:
+        def forward(probes: Mapping[str, jax.Array] | None, parameters: Any) -> tuple[jax.Array, Any]:
+            recall = Recall(blocks, tables, probes)
+            outputs = nnx.merge(self._graph, parameters)(x, recall)
+            losses = self.task.loss(outputs, y)
+            return jnp.sum(losses), (outputs, losses, recall.queries, recall.outputs, recall.nearest)
+
+        shapes = jax.eval_shape(lambda p: forward(None, p)[1][3], parameters)
+        probes = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
+        (per_output, summed), aux = jax.grad(forward, argnums=(0, 1), has_aux=True)(probes, parameters)
+        outputs, losses, queries, layer_outputs, nearest = aux
+        candidates = {
+            name: self._candidates(name, queries[name], layer_outputs[name], per_output[name], nearest)
+            for name in self.layers
+        }
+        return outputs, losses, candidates, jax.tree.map(lambda g: g / x.shape[0], summed)
+
+    def _candidates(
+        self,
+        name: str,
+        queries: jax.Array,
+        outputs: jax.Array,
+        gradients: jax.Array,
+        nearest: Mapping[str, jax.Array],
+    ) -> _Candidates:
+        spec = self.layers[name].spec
+        values, weights = spec.rule(outputs, gradients)
+        admitted = admit(spec.memory, nearest.get(name), queries.shape[0])
+        return _Candidates(queries, values, weights, admitted)
+
+    def _train_step(self, parameters: Any, optimiser: Any, gradients: Any) -> tuple[Any, Any]:
+        updates, optimiser = self._optimiser.update(gradients, optimiser, parameters)
+        return optax.apply_updates(parameters, updates), optimiser
+
+    def _grow(
+        self, name: str, memory: Memory, candidates: _Candidates, origins: jax.Array, step: int
+    ) -> tuple[Memory, jax.Array]:
+        policy = self.layers[name].spec.memory
+        rows = Rows(candidates.keys, candidates.values, candidates.weights, origins)
+        coefficients = self._coefficients(memory) if policy.eviction == "smallest" else None
+        database, occupancy, change = append(
+            policy, memory.database, memory.occupancy, coefficients, rows, candidates.admitted, step
+        )
+        clock = memory.clock
+        if clock is not None:
+            spec = self.layers[name].spec
+            clock = clock.advance(momentum=spec.momentum, decay=spec.decay)
+        return Memory(database, occupancy, clock), change
+
+    def _coefficients(self, memory: Memory) -> tuple[Coefficients, ...]:
+        return _all_coefficients(memory.database.blocks, self._table(memory))
+
+    def _prune(
+        self, memories: Mapping[str, Memory], changes: dict[str, jax.Array], step: int
+    ) -> tuple[dict[str, Memory], dict[str, float]]:
+        pruned, bounds = dict(memories), {}
+        for name, memory in memories.items():
+            spec = self.layers[name].spec
+            if spec.memory.prune_epsilon == 0 or step % spec.memory.prune_every:
+                continue
+            clock = memory.clock
+            if clock is not None:
+                ahead = replace(clock, coefficients=clock.future_bounds(spec.momentum))
+                memory = replace(memory, clock=ahead)
+            database, occupancy, count, bounds[name] = prune(
+                memory.database, memory.occupancy, self._coefficients(memory), spec.memory.prune_epsilon, step
+            )
+            changes[name] = changes[name].at[3].add(count)
+            pruned[name] = Memory(database, occupancy, clock)
+        return pruned, bounds
+
+
+@jax.jit
+def _all_coefficients(blocks: tuple[Block, ...], table: CoefficientTable | None) -> tuple[Coefficients, ...]:
+    return tuple(block_coefficients(block, table) for block in blocks)
