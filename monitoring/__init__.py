@@ -2,7 +2,7 @@
 
 from .exporter import PrometheusExporter
 from .inspect import inspect_run
-from .inspection_text import format_inspection
+from .inspection_text import format_inspection, format_summary
 from .metrics import METRICS, Metric
 from .predictions import PredictionLog, read_predictions
 from .progress import ProgressLine
@@ -34,6 +34,7 @@ __all__ = [
     "Summary",
     "TableWriter",
     "format_inspection",
+    "format_summary",
     "inspect_run",
     "installed_versions",
     "read_predictions",

@@ -1,9 +1,11 @@
-"""What `inspect_run` found, as text for people."""
+"""What `inspect_run` found, and a run's summary, as text for people."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .rows import LAYER_COUNTS
+from .summary import Summary
+from .text import aligned, count_text, duration, ratio_text, size_text
 
 _BAR = 28  # characters of a histogram's longest bar
 _HISTOGRAMS = {
@@ -28,32 +30,39 @@ def format_inspection(found: Mapping[str, Any]) -> str:
     return "\n\n".join("\n".join(part) for part in map(list, parts) if part)
 
 
-def size_text(count: float | None) -> str:
-    """Returns bytes as people read them, in powers of 1024.
+def format_summary(summary: Summary) -> str:
+    """Lays a finished run's summary out for a terminal.
 
-    Example:
-      >>> size_text(512), size_text(1536), size_text(5_000_000), size_text(None)
-      ('512 B', '1.5 KiB', '4.8 MiB', '–')
+    Args:
+      summary: its figures.
+
+    Returns:
+      Lines of text, without a final line end.
     """
-    if count is None:
-        return "–"
-    if count < 1024:
-        return f"{count:.0f} B"
-    for unit in ("KiB", "MiB", "GiB"):
-        count /= 1024
-        if count < 1024:
-            return f"{count:.1f} {unit}"
-    return f"{count / 1024:.1f} TiB"
-
-
-def count_text(count: int | None) -> str:
-    """Returns a count with separators, or a dash for one that is not known."""
-    return "–" if count is None else f"{count:,}"
-
-
-def ratio_text(ratio: float | None) -> str:
-    """Returns an accuracy with four digits, or a dash for one that is not known."""
-    return "–" if ratio is None else f"{ratio:.4f}"
+    layers = summary.layers.values()
+    figures = {
+        "examples": f"{summary.examples:,} in {summary.steps:,} steps",
+        "prequential accuracy": ratio_text(summary.prequential_accuracy),
+        "test accuracy": ratio_text(summary.test_accuracy),
+        "loss": ratio_text(summary.loss),
+        "entries": f"{sum(layer.entries for layer in layers):,}",
+        "memory": size_text(sum(layer.bytes for layer in layers)),
+        "time": duration(summary.wall_seconds),
+    }
+    width = max(map(len, figures))
+    shown = [f"{name:<{width}}  {value}" for name, value in figures.items() if value != "–"]
+    head = ("layer", "entries", "capacity", "in memory", *LAYER_COUNTS)
+    rows = [
+        (
+            name,
+            count_text(layer.entries),
+            count_text(layer.capacity),
+            size_text(layer.bytes),
+            *(count_text(getattr(layer, count)) for count in LAYER_COUNTS),
+        )
+        for name, layer in summary.layers.items()
+    ]
+    return "\n".join([*shown, "", *aligned(head, rows)])
 
 
 def flat_items(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -100,7 +109,7 @@ def _layers(found: Mapping[str, Any]) -> list[str]:
     head = ("layer", "entries", "initial", "capacity", "in memory", "on disk", *LAYER_COUNTS)
     rows = [_layer_cells(name, layer) for name, layer in found["layers"].items()]
     rows.append(_layer_cells("all", found["totals"]))
-    return _aligned(head, rows)
+    return aligned(head, rows)
 
 
 def _layer_cells(name: str, layer: Mapping[str, Any]) -> Sequence[str]:
@@ -128,7 +137,7 @@ def _evaluations(found: Mapping[str, Any]) -> list[str]:
         )
         for row in found["evaluations"]
     ]
-    return _aligned(("held-out task", "step", "accuracy", "loss", "examples"), rows)
+    return aligned(("held-out task", "step", "accuracy", "loss", "examples"), rows)
 
 
 def _histograms(name: str, layer: Mapping[str, Any]) -> list[str]:
@@ -153,13 +162,3 @@ def _problems(problems: Sequence[str]) -> list[str]:
     if not problems:
         return ["integrity: no problem found"]
     return [f"integrity: {len(problems)} problems", *(f"  {problem}" for problem in problems)]
-
-
-def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns a table: the first column to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = []
-    for row in (head, *rows):
-        numbers = (f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
-        lines.append("  ".join([f"{row[0]:<{widths[0]}}", *numbers]).rstrip())
-    return lines

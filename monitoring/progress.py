@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from .text import duration
+
 _TERMINAL_SECONDS = 0.1  # between two redraws on a terminal
 _RATE_SECONDS = 15.0  # about how far back the shown rate looks
 
@@ -122,18 +124,3 @@ class ProgressLine:
         self._stream.flush()
         self._pending = ""
         self._last_shown = now
-
-
-def duration(seconds: float) -> str:
-    """Returns a duration as people read it.
-
-    Example:
-      >>> duration(7), duration(75), duration(3 * 3600 + 240)
-      ('7 s', '1 min 15 s', '3 h 04 min')
-    """
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -170,7 +170,9 @@ def _split(steps: Sequence[Row], marks: _Marks) -> Chart:
     if not steps:
         return chart
     ends = _column(steps, "step")
-    spans = np.diff(ends, prepend=0.0)
+    spans = np.diff(ends)
+    first = min(float(np.median(spans)), ends[0]) if len(spans) else ends[0]  # a fork begins later
+    spans = np.insert(spans, 0, first)
     parts = {part: _column(steps, f"{part}_seconds") for part in _STACKED_PARTS}
     parts["other"] = np.maximum(_column(steps, "wall_seconds") - sum(parts.values()), 0.0)
     x = _column(steps, "examples")

@@ -5,11 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from .inspection_text import count_text, flat_items, ratio_text, size_text
-from .progress import duration
+from .inspection_text import flat_items
 from .rows import LAYER_COUNTS, Row
+from .text import count_text, duration, ratio_text, size_text
 
 _HISTOGRAM = (132, 34)  # width and height of a layer's histogram, pixels
+_SHOWN_EVALUATIONS = 200
 _STATES = {
     "running": "The run goes on. Write this report again for a later picture:",
     "interrupted": "The run was interrupted. It continues from its last commit, bit for bit, with:",
@@ -90,9 +91,11 @@ def evaluation_table(rows: Sequence[Row]) -> str:
             count_text(row["evaluated_examples"]),
             f"{row['evaluation_seconds']:.2f} s",
         )
-        for row in reversed(evaluations)
+        for row in evaluations[: -_SHOWN_EVALUATIONS - 1 : -1]
     ]
-    return _table(head, body, kind="long")
+    left = len(evaluations) - len(body)
+    note = f'<p class="empty">{left:,} earlier ones are in the table.</p>' if left else ""
+    return _table(head, body, kind="long") + note
 
 
 def configuration(config: Mapping[str, Any]) -> str:
@@ -177,7 +180,8 @@ def _bars(histogram: Mapping[str, Any]) -> str:
             f"{count:,}</title></rect>"
         )
     return (
-        f'<svg viewBox="0 0 {width} {height}" preserveAspectRatio="none" width="{width}" height="{height}" role="img" '
+        f'<svg viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" '
+        f'width="{width}" height="{height}" '
         f'aria-label="histogram from {edges[0]:.4g} to {edges[-1]:.4g}">{"".join(bars)}</svg>'
         f'<span class="range"><span>{_edge(edges[0])}</span><span>{_edge(edges[-1])}</span></span>'
     )

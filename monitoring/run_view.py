@@ -25,7 +25,7 @@ class RunState(StrEnum):
 
     RUNNING = "running"  # a process holds the folder
     INTERRUPTED = "interrupted"  # nobody holds it, and there is more to do
-    FINISHED = "finished"  # nobody holds it, and it left its summary
+    FINISHED = "finished"  # it left its summary
 
 
 class RunView:
@@ -125,12 +125,10 @@ class RunView:
         Raises:
           FormatError: the summary is damaged.
         """
-        if _is_held(self.path / LOCK_NAME):
-            return RunState.RUNNING
         summary = self.summary()
         if summary is not None and summary.steps >= committed_step:
-            return RunState.FINISHED
-        return RunState.INTERRUPTED
+            return RunState.FINISHED  # even while its process still holds the folder
+        return RunState.RUNNING if _is_held(self.path / LOCK_NAME) else RunState.INTERRUPTED
 
 
 def _is_held(lock: Path) -> bool:
