@@ -51,7 +51,7 @@ class RunConfig:
     # Names the run in metrics and reports, and its folder where none is given.
     name: Annotated[str, Field(min_length=1)]
     # Fixes everything random: order, augmentation, initial entries, initial weights.
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     # What passes by.
     stream: StreamConfig
     # A log built before (`lamina stream build`) to read instead of building one in the run's folder.

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ConfigError
 from ..learners import Learner, State, Task
 from ..stream import StreamConfig, open_source, read_good
-from ..stream.schema import Schema
+from ..stream.schema import Array, Schema
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,16 @@ class Score:
         return self.loss / self.examples if self.examples else None
 
 
-def predictions(task: Task, outputs: np.ndarray) -> np.ndarray:
+def predictions(task: Task, outputs: Array) -> Array:
     """What outputs [B, C] predict: class indices [B] int32, or values ([B] where C is 1, else [B, C])."""
     if task.classification:
-        return np.argmax(outputs, axis=1).astype(np.int32)
-    return outputs[:, 0] if task.outputs == 1 else outputs
+        classes: Array = np.argmax(outputs, axis=1).astype(np.int32)
+        return classes
+    values: Array = outputs[:, 0] if task.outputs == 1 else outputs
+    return values
 
 
-def score(task: Task, outputs: np.ndarray, losses: np.ndarray, y: np.ndarray) -> Score:
+def score(task: Task, outputs: Array, losses: Array, y: Array) -> Score:
     """The score of outputs [B, C] with losses [B] against targets y."""
     correct = int(np.sum(predictions(task, outputs) == y)) if task.classification else 0
     return Score(len(y), correct, float(np.sum(losses, dtype=np.float64)))
@@ -77,7 +80,7 @@ class HeldOut:
         self,
         learner: Learner,
         state: State,
-        prepare: Callable[[np.ndarray], np.ndarray],
+        prepare: Callable[[Array], Array],
         *,
         examples: int | None = None,
         part: int = 2048,
@@ -100,6 +103,6 @@ class HeldOut:
             x, y = read_good(self._source, start, min(start + part, stop), self._on_bad_input)
             x = prepare(x)
             outputs = learner.predict(state, x)
-            losses = np.asarray(learner.task.loss(outputs, y))
+            losses = np.asarray(learner.task.loss(jnp.asarray(outputs), jnp.asarray(y)))
             total = total + score(learner.task, outputs, losses, y)
         return total

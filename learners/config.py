@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 import jax
-import numpy as np
 import optax
 from flax import nnx
 from pydantic import ConfigDict, Field
@@ -121,7 +120,7 @@ def build_learner(config: LearnerConfig, *, features: int, task: Task, batch_siz
 
 def initial_key(seed: int) -> jax.Array:
     """The random key from which a run's learner draws its initial function."""
-    return jax.random.key(np.uint32(seed % 2**32))
+    return jax.random.key(seed)
 
 
 def _kernel_and_rule(config: RBFConfig | SoftmaxConfig | LinearConfig) -> tuple[Kernel, GrowingRule]:
@@ -139,6 +138,6 @@ def _parametric(config: MLPConfig, features: int, task: Task, seed: int) -> Lear
         config.blocks,
         config.width or features,
         config.activation,
-        rngs=nnx.Rngs(np.uint32(seed % 2**32)),
+        rngs=nnx.Rngs(seed),
     )
     return Learner(network, task, optimisers[config.optimiser](config.learning_rate))

@@ -160,7 +160,8 @@ class Learner:
     @property
     def compilations(self) -> int:
         """How many times the training step was compiled so far in this process."""
-        return int(self._learn._cache_size())
+        count: int = self._learn._cache_size()  # type: ignore[attr-defined]
+        return count
 
     @cached_property
     def _floating_type(self) -> Any:
@@ -250,7 +251,10 @@ class Learner:
         return Memory(database, occupancy, clock), change
 
     def _coefficients(self, memory: Memory) -> tuple[Coefficients, ...]:
-        return _all_coefficients(memory.database.blocks, self._table(memory))
+        coefficients: tuple[Coefficients, ...] = _all_coefficients(
+            memory.database.blocks, self._table(memory)
+        )
+        return coefficients
 
     def _prune(
         self, memories: Mapping[str, Memory], changes: dict[str, jax.Array], step: int

@@ -197,10 +197,10 @@ def _write_blocks(
 
 
 def _with_columns(block: Block, columns: Mapping[str, jax.Array | None], slots: jax.Array) -> Block:
-    def put(name: str) -> jax.Array | None:
+    def put(name: str) -> Any:
         array, rows = getattr(block, name), columns[name]
         if array is None or rows is None:
             return None
-        return array.at[slots].set(rows.astype(array.dtype), mode="drop")  # type: ignore[no-any-return]
+        return array.at[slots].set(rows.astype(array.dtype), mode="drop")
 
     return Block(**{field.name: put(field.name) for field in fields(Block)})

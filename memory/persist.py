@@ -118,13 +118,13 @@ def _load_block(table: Table, meta: Mapping[str, Any], slots: np.ndarray, begin:
     }
     if not meta["weighted"]:
         del shapes["weights"]
-    columns = {}
+    columns: dict[str, Any] = {"weights": None}
     inside = (slots >= begin) & (slots < begin + size)
     for name, (shape, kind, fill) in shapes.items():
         array = np.full((size, *shape), fill, kind)
         _scatter(table, name, array, slots - begin, inside)
         columns[name] = jnp.array(array)
-    return Block(**{"weights": None, **columns})
+    return Block(**columns)
 
 
 def _scatter(table: Table, column: str, array: np.ndarray, slots: np.ndarray, inside: np.ndarray) -> None:

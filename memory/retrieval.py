@@ -7,7 +7,7 @@ under a maximum taken over all blocks.
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -68,7 +68,7 @@ def retrieve(
     entries = tuple(
         Entries(block.keys, block.values, block.weights, block.key_norms, block.live) for block in blocks
     )
-    return _retrieve(kernel, trained, entries, coefficients, queries)  # type: ignore[no-any-return]
+    return _retrieve(kernel, trained, entries, coefficients, queries)
 
 
 def nearest_square_distances(blocks: tuple[Block, ...], queries: jax.Array) -> jax.Array:
@@ -110,18 +110,13 @@ def _forward(
     features = queries.shape[1]
     pairs = [_pairs(e.keys, e.key_norms, queries) for e in entries]
     similarities = [kernel.similarity(p, features) for p in pairs]
-    denominator = None
     if kernel.normalised:
         similarities = _exponentials(similarities, entries)
-        denominator = sum(
-            _weigh(_effective_weights(e, c), s)
-            for e, c, s in zip(entries, coefficients, similarities, strict=True)
-        )
-    output = sum(
-        _combine(s * c.values[:, None], e.values)
-        for e, c, s in zip(entries, coefficients, similarities, strict=True)
-    )
-    assert isinstance(output, jax.Array)
+    parts = list(zip(entries, coefficients, similarities, strict=True))
+    output = _sum([_combine(s * c.values[:, None], e.values) for e, c, s in parts])
+    denominator = None
+    if kernel.normalised:
+        denominator = _sum([_weigh(_effective_weights(e, c), s) for e, c, s in parts])
     if denominator is not None:
         output = jnp.where(denominator[:, None] == 0, 0, output / _nonzero(denominator)[:, None])
     saved = tuple(_Saved(s, p.dots) for s, p in zip(similarities, pairs, strict=True))
@@ -182,6 +177,10 @@ def _entry_gradient(
 
 def _pairs(keys: jax.Array, key_norms: jax.Array, queries: jax.Array) -> Pairs:
     return Pairs(keys @ queries.T, jnp.sum(queries * queries, axis=1), key_norms)
+
+
+def _sum(terms: list[jax.Array]) -> jax.Array:
+    return reduce(jnp.add, terms)
 
 
 def _combine(scores: jax.Array, rows: jax.Array) -> jax.Array:
