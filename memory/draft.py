@@ -8,7 +8,7 @@ import errno
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -59,14 +59,14 @@ class Draft:
         self._make_folder(folder)
         return folder
 
-    def share(self, folder: Path, names: Iterable[str]) -> None:
+    def share(self, folder: Path, names: Sequence[str]) -> None:
         """Takes files over from the source by hard links, or by copies where links fail.
 
         Args:
           folder: the files' folder below either generation.
           names: their names.
         """
-        if self._source is None:
+        if self._source is None or not names:
             return
         ours, theirs = _open_folder(self.folder / folder), _open_folder(self._source / folder)
         try:
