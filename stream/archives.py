@@ -214,7 +214,7 @@ def _members(path: Path, names: tuple[str, ...]) -> dict[str, bytes]:
                     if content is not None:
                         found[Path(member.name).name] = content.read()
         except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-            raise DataError(f"{path} is truncated or no archive ({error}); fetch it again") from error
+            raise DataError(f"{path} is truncated or no archive; fetch it again") from error
     missing = [name for name in names if name not in found]
     if missing:
         raise DataError(f"{path}: expected the files {', '.join(missing)}, found none of that name")

@@ -77,4 +77,4 @@ def bad_example(source: str, offset: int, code: int) -> DataError:
 def _finite_rows(values: Array) -> Array:
     if values.dtype.kind != "f":
         return np.ones(len(values), bool)
-    return np.asarray(np.isfinite(values).reshape(len(values), -1).all(axis=1))
+    return np.asarray(np.isfinite(values).all(axis=tuple(range(1, values.ndim))))

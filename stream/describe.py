@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .checks import GOOD
 from .log import Log, open_log
 from .schema import Array
@@ -49,9 +47,9 @@ def _summaries(log: Log, segment: int, count: int) -> list[dict[str, Any]]:
         {
             "offset": start + row,
             **_target(log, arrays["y"][row]),
-            "x_min": float(arrays["x"][row].min(initial=np.inf)),
-            "x_mean": float(arrays["x"][row].mean(dtype=np.float64)),
-            "x_max": float(arrays["x"][row].max(initial=-np.inf)),
+            "x_min": float(arrays["x"][row].min()),
+            "x_mean": float(arrays["x"][row].mean(dtype="float64")),
+            "x_max": float(arrays["x"][row].max()),
             "good": bool(arrays["problems"][row] == GOOD),
         }
         for row in range(min(count, stop - start))

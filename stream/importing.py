@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..durable import storage_errors
-from ..errors import ConfigError, LaminaError
+from ..errors import ConfigError
 from .archives import open_archive
 from .sources.tfds import data_folder
 
@@ -57,7 +57,7 @@ def import_dataset(kind: str, path: str | Path, name: str, data_dir: str | Path 
         shutil.rmtree(root / name, ignore_errors=True)
         if not existed:
             shutil.rmtree(root, ignore_errors=True)
-        if isinstance(error, LaminaError) or not isinstance(error, Exception):
+        if not isinstance(error, Exception):
             raise
         from .pipeline import known_failure
 

@@ -69,7 +69,7 @@ class Log:
         """
         path = self.segment_path(segment)
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
                 start, arrays = int(file["start"]), {name: file[name] for name in _ARRAYS}
         except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, TypeError) as error:
             raise FormatError(

@@ -7,7 +7,6 @@ nothing else, so any runner, any number of workers and any retry give the same l
 import json
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from .config import StreamConfig, config_from_json, config_to_json
 from .log import Log, open_log
 from .quiet import quiet_logging
 from .schema import Source
-from .sources import open_source
+from .sources import shared_source
 
 with quiet_logging():
     import apache_beam as beam
@@ -64,12 +63,6 @@ def write_segment(log: Log, source: Source, augment: str, segment: int) -> None:
     if augment == "cifar":
         arrays["x"] = augment_images(arrays["x"], log.seed, start)
     log.write_segment(segment, arrays)
-
-
-@lru_cache(maxsize=1)
-def shared_source(config: StreamConfig) -> Source:
-    """The opened source, kept for the next window of segments in this process."""
-    return open_source(config)
 
 
 def run_window(log: Log, config: StreamConfig, segments: list[int]) -> None:

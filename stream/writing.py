@@ -10,6 +10,7 @@ from ..durable import FolderLock, storage_errors
 from ..errors import BusyError, ConfigError
 from .config import StreamConfig
 from .log import Log, create_log, published_position
+from .sources import shared_source
 
 Progress = Callable[[int, int], None]  # segments stored, segments in all
 
@@ -87,8 +88,6 @@ def follow_reader(config: StreamConfig, path: Path) -> None:
 @contextmanager
 def _writing(config: StreamConfig, path: Path) -> Iterator[Log]:
     """Holds the log's folder, with its header written and earlier tries' temporary files gone."""
-    from .pipeline import shared_source
-
     with storage_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     with _lock(path):
@@ -124,6 +123,6 @@ def _stored(log: Log, segment: int, checked: set[int]) -> bool:
 
 
 def _run(log: Log, config: StreamConfig, window: list[int]) -> None:
-    from .pipeline import run_window
+    from .pipeline import run_window  # Beam takes seconds to import: after the header is there to read
 
     run_window(log, config, window)

@@ -5,6 +5,7 @@ it here.
 """
 
 from dataclasses import replace
+from functools import lru_cache
 
 from ..augment import check_augmentable
 from ..config import StreamConfig
@@ -13,7 +14,7 @@ from . import digits, fashion_mnist, npz, record_files, teacher_student, tfds
 from .registry import list_sources, open_table
 from .table import OrderedSource
 
-__all__ = ["list_sources", "open_source"]
+__all__ = ["list_sources", "open_source", "shared_source"]
 
 _MODULES = (digits, fashion_mnist, npz, record_files, teacher_student, tfds)
 
@@ -41,3 +42,9 @@ def open_source(config: StreamConfig, split: str | None = None) -> Source:
     if config.augment != "none":
         check_augmentable(table.schema)
     return OrderedSource(table, config, config.limit if own else None)
+
+
+@lru_cache(maxsize=1)
+def shared_source(config: StreamConfig) -> Source:
+    """The stream of a config, kept open in this process from one window of segments to the next."""
+    return open_source(config)

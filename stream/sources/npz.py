@@ -35,7 +35,7 @@ def load_npz(path: Path, split: str) -> tuple[Array, Array, int | None]:
     if not path.is_file():
         raise MissingDataError(f"npz: looked for {path} and found no file; check the path")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             x, y = (_array(archive, f"{name}_{split}", path) for name in "xy")
             labels = [archive[name] for name in ("y_train", "y_test") if name in archive]
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError) as error:

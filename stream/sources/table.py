@@ -46,7 +46,8 @@ class ArrayTable:
     """
 
     def __init__(self, x: Array, y: Array, classes: tuple[str, ...] | None) -> None:
-        self._x = x.astype(np.float32) if x.dtype.kind == "f" else x
+        with np.errstate(over="ignore"):  # beyond float32: infinite, and found to be so when checked
+            self._x = x.astype(np.float32) if x.dtype.kind == "f" else x
         if classes is None:
             self._y = y.astype(np.float32).reshape(len(y), -1)
         else:
