@@ -40,11 +40,15 @@ class AppendFile:
         with storage_errors(path):
             # Unbuffered: what a killed process appended is in the file, torn at most in its last write.
             self._file = open(path, "r+b" if path.exists() else "w+b", buffering=0)
-            self._file.seek(self._position)
-            self.tail = self._file.read(found - self._position)
-            self._file.truncate(self._position)
-            self._file.seek(self._position)
-            sync_folder(path.parent)
+            try:
+                self._file.seek(self._position)
+                self.tail = self._file.read(found - self._position)
+                self._file.truncate(self._position)
+                self._file.seek(self._position)
+                sync_folder(path.parent)
+            except BaseException:
+                self._file.close()
+                raise
 
     def append(self, content: bytes) -> None:
         """Writes bytes at the end: all of them, or none.

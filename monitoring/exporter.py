@@ -104,10 +104,10 @@ def _histogram(metric: Metric, samples: Iterator[Sample]) -> Family:
 
 
 def _serve(port: int, registry: CollectorRegistry) -> tuple[WSGIServer, Thread]:
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"metrics port {port}: expected 0 (any free port) to 65535")
     try:
         return start_http_server(port, addr=_HOST, registry=registry)
-    except OverflowError:
-        raise ConfigError(f"metrics port {port}: expected 0 (any free port) to 65535") from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise BusyError(

@@ -66,7 +66,11 @@ class Recorder:
         """
         places = positions or {}
         self._table = TableWriter(run_dir / TABLE_NAME, places.get(TABLE_POSITION))
-        self._log = PredictionLog(run_dir, task, outputs, places.get(PREDICTIONS_POSITION))
+        try:
+            self._log = PredictionLog(run_dir, task, outputs, places.get(PREDICTIONS_POSITION))
+        except BaseException:
+            self._table.close()
+            raise
         self.dropped = Dropped(self._table.dropped, self._log.dropped)
         self._sinks = tuple(sinks)
         self._clock = clock

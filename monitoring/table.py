@@ -44,7 +44,11 @@ class TableWriter:
         if position:
             _check_row_end(path, position)
         self._file = AppendFile(path, position)
-        self.dropped = _count_dropped(path, self._file)
+        try:
+            self.dropped = _count_dropped(path, self._file)
+        except BaseException:
+            self._file.close()
+            raise
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Appends one row; NaN and infinite numbers become null.
@@ -89,17 +93,17 @@ def read_table(path: Path) -> list[Row]:
     except FileNotFoundError:
         raise MissingDataError(f"no table at {path}; the run has not recorded a row yet") from None
     lines = content.split(b"\n")[:-1]  # what follows the last line end is empty or torn
-    return [_parse(path, number, line) for number, line in enumerate(lines, start=1)]
+    return [_parse(path, line, f"line {number}") for number, line in enumerate(lines, start=1)]
 
 
-def _parse(path: Path, number: int, line: bytes) -> Row:
+def _parse(path: Path, line: bytes, where: str) -> Row:
     try:
         row = json.loads(line)
     except ValueError:
         row = None
     if not isinstance(row, dict) or "kind" not in row:
         raise FormatError(
-            f"{path} line {number} is damaged: expected a JSON object with a kind, found "
+            f"{path} {where} is damaged: expected a JSON object with a kind, found "
             f"{line[:40]!r}; restore the file, or delete that line"
         )
     return row
@@ -146,7 +150,7 @@ def _last_step(path: Path, end: int) -> int:
             file.seek(start)
             lines = file.read(end - start).split(b"\n")[:-1]
         for line in reversed(lines if start == 0 else lines[1:]):
-            row = json.loads(line)
+            row = _parse(path, line, f"before byte {end}")
             if row["kind"] == "step":
                 return int(row["step"])
         if start == 0:
