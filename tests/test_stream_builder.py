@@ -54,8 +54,7 @@ def test_an_endless_stream_is_followed_killed_and_continued(tmp_path):
     os.kill(builder.pid, signal.SIGKILL)
     wait_until(lambda: not alive(builder.pid))
     with pytest.raises(DataError, match=r"ended unexpectedly.*builder\.log"):
-        for _ in range(40):
-            next(reader)
+        list(reader)
     builder.stop()
 
     with LogBuilder(ENDLESS, tmp_path, state["offset"]) as builder:
@@ -98,7 +97,7 @@ def test_failures_reach_the_reader_as_they_were_met(tmp_path):
 
     missing = StreamConfig(source=f"npz:{tmp_path}/none.npz")
     failure(missing, tmp_path / "a", MissingDataError, r"none\.npz and found no file")
-    failure(StreamConfig(source="digits", runner="Nope"), tmp_path / "b", ConfigError, "unknown Beam runner")
+    failure(replace(ENDLESS, runner="Nope"), tmp_path / "b", ConfigError, "unknown Beam runner")
 
 
 def test_a_second_builder_is_refused(tmp_path):
