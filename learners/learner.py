@@ -16,10 +16,9 @@ import numpy as np
 import optax
 from flax import nnx
 
-from ..memory.coefficients import Clock, CoefficientTable, block_coefficients, device_table
+from ..memory.coefficients import Clock, CoefficientTable, device_table
 from ..memory.database import Block, Database, Rows
 from ..memory.policies import Occupancy, admit, append, prune
-from ..memory.retrieval import Coefficients
 from .initial import initial_database
 from .layers import GrowingLayer, Recall
 from .losses import Task
@@ -185,6 +184,14 @@ class Learner:
             return None
         return device_table(memory.clock, memory.clock, self._floating_type)
 
+    def _future_table(self, memory: Memory, momentum: float) -> CoefficientTable | None:
+        """Upper bounds on the coefficients from now on."""
+        if memory.clock is None:
+            return None
+        return self._table(
+            replace(memory, clock=replace(memory.clock, coefficients=memory.clock.future_bounds(momentum)))
+        )
+
     def _predict_step(
         self,
         blocks: Mapping[str, tuple[Block, ...]],
@@ -240,21 +247,15 @@ class Learner:
     ) -> tuple[Memory, jax.Array]:
         policy = self.layers[name].spec.memory
         rows = Rows(candidates.keys, candidates.values, candidates.weights, origins)
-        coefficients = self._coefficients(memory) if policy.eviction == "smallest" else None
+        table = self._table(memory) if policy.eviction == "smallest" else None
         database, occupancy, change = append(
-            policy, memory.database, memory.occupancy, coefficients, rows, candidates.admitted, step
+            policy, memory.database, memory.occupancy, table, rows, candidates.admitted, step
         )
         clock = memory.clock
         if clock is not None:
             spec = self.layers[name].spec
             clock = clock.advance(momentum=spec.momentum, decay=spec.decay)
         return Memory(database, occupancy, clock), change
-
-    def _coefficients(self, memory: Memory) -> tuple[Coefficients, ...]:
-        coefficients: tuple[Coefficients, ...] = _all_coefficients(
-            memory.database.blocks, self._table(memory)
-        )
-        return coefficients
 
     def _prune(
         self, memories: Mapping[str, Memory], changes: dict[str, jax.Array], step: int
@@ -264,18 +265,13 @@ class Learner:
             spec = self.layers[name].spec
             if spec.memory.prune_epsilon == 0 or step % spec.memory.prune_every:
                 continue
-            clock = memory.clock
-            if clock is not None:
-                ahead = replace(clock, coefficients=clock.future_bounds(spec.momentum))
-                memory = replace(memory, clock=ahead)
             database, occupancy, count, bounds[name] = prune(
-                memory.database, memory.occupancy, self._coefficients(memory), spec.memory.prune_epsilon, step
+                memory.database,
+                memory.occupancy,
+                self._future_table(memory, spec.momentum),
+                spec.memory.prune_epsilon,
+                step,
             )
             changes[name] = changes[name].at[3].add(count)
-            pruned[name] = Memory(database, occupancy, clock)
+            pruned[name] = Memory(database, occupancy, memory.clock)
         return pruned, bounds
-
-
-@jax.jit
-def _all_coefficients(blocks: tuple[Block, ...], table: CoefficientTable | None) -> tuple[Coefficients, ...]:
-    return tuple(block_coefficients(block, table) for block in blocks)

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass as config
 
+from .coefficients import CoefficientTable, block_coefficients
 from .database import COUNTERS, EMPTY, INITIAL, Block, Database, Rows, grow, write
 from .retrieval import Coefficients
 
@@ -93,7 +94,7 @@ def append(
     policy: MemoryConfig,
     database: Database,
     occupancy: Occupancy,
-    coefficients: tuple[Coefficients, ...] | None,
+    table: CoefficientTable | None,
     rows: Rows,
     admitted: jax.Array,
     step: int,
@@ -104,7 +105,7 @@ def append(
       policy: the cap and eviction.
       database: the database.
       occupancy: what the host knows of it.
-      coefficients: present coefficients per block, needed where `smallest` evicts; else None.
+      table: present coefficients by creation step (None: all 1), for `smallest` to weigh entries by.
       rows: B candidate rows.
       admitted: [B] bool: the rows that admission let through.
       step: the creation step, ≥ 1.
@@ -120,7 +121,7 @@ def append(
         placement = _append_slots(admitted, database.entries, capacity)
         first = _block_of(database, occupancy.least)
     else:
-        placement = _replace_slots(policy.eviction, database.blocks, coefficients, admitted)
+        placement = _replace_slots(policy.eviction, database.blocks, table, admitted)
         first = 0
     slots, new, evicted = placement
     database = write(database, slots, rows, jnp.int32(step), first)
@@ -134,7 +135,7 @@ def append(
 def prune(
     database: Database,
     occupancy: Occupancy,
-    bounds: tuple[Coefficients, ...],
+    bounds: CoefficientTable | None,
     epsilon: float,
     step: int,
 ) -> tuple[Database, Occupancy, int, float]:
@@ -143,7 +144,7 @@ def prune(
     Args:
       database: consumed.
       occupancy: what the host knows of it.
-      bounds: per block, upper bounds on the coefficients from now on.
+      bounds: upper bounds on the coefficients from now on, by creation step (None: all 1).
       epsilon: ε.
       step: the present step.
 
@@ -199,7 +200,7 @@ def _append_slots(
 def _replace_slots(
     eviction: Eviction,
     blocks: tuple[Block, ...],
-    coefficients: tuple[Coefficients, ...] | None,
+    table: CoefficientTable | None,
     admitted: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Slots for the admitted rows, first come first served: empty ones, then those the policy evicts."""
@@ -207,8 +208,7 @@ def _replace_slots(
     capacity = created.shape[0]
     batch = admitted.shape[0]
     if eviction == "smallest":
-        assert coefficients is not None
-        worth = jnp.concatenate([_worth(b, c) for b, c in zip(blocks, coefficients, strict=True)])
+        worth = jnp.concatenate([_worth(block, block_coefficients(block, table)) for block in blocks])
         order = jnp.where(created == INITIAL, jnp.inf, jnp.where(created == EMPTY, -1, worth))
     else:
         order = jnp.where(created == INITIAL, np.iinfo(np.int32).max, created)
@@ -248,12 +248,13 @@ def _count(
 @partial(jax.jit, donate_argnums=0)
 def _prune_blocks(
     blocks: tuple[Block, ...],
-    bounds: tuple[Coefficients, ...],
+    bounds: CoefficientTable | None,
     epsilon: jax.Array,
     step: jax.Array,
 ) -> tuple[tuple[Block, ...], jax.Array, jax.Array]:
     kept, pruned, removed = [], jnp.int32(0), jnp.zeros((), epsilon.dtype)
-    for block, bound in zip(blocks, bounds, strict=True):
+    for block in blocks:
+        bound = block_coefficients(block, bounds)
         # An entry goes only if value and weight are both negligible.
         gone = (block.created > INITIAL) & (_worth(block, bound) < epsilon)
         pruned = pruned + jnp.sum(gone).astype(jnp.int32)
