@@ -79,9 +79,10 @@ class Catalogue:
         write_durably(self.path / _HEAD, seal({"generation": number, "tags": dict(tags)}))
         self.number, self.tags = number, dict(tags)
 
-    def forget_head(self) -> None:
+    @staticmethod
+    def forget(path: Path) -> None:
         """Takes `HEAD.json` away: the folder holds no store any more and may be chosen again."""
-        (self.path / _HEAD).unlink(missing_ok=True)
+        (path / _HEAD).unlink(missing_ok=True)
 
     def folder(self, number: int) -> Path:
         """The folder of a generation."""

@@ -85,11 +85,11 @@ class Store:
         """
         path = Path(path)
         Catalogue.require_room(path)
-        with storage_errors(path):
+        with _storage_errors(path), ExitStack() as undo:
             path.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as undo, storage_errors(path):
             lock = undo.enter_context(FolderLock(path))
             Catalogue.require_room(path)
+            undo.callback(Catalogue.forget, path)
             store = cls(Catalogue.create(path), lock)
             undo.pop_all()
             return store
@@ -232,14 +232,12 @@ class Store:
         """
         with self.generation(at) as source:
             _refuse(source.path, source.problems())
-            store = Store.create(target)
-            try:
+            with ExitStack() as undo:
+                store = undo.enter_context(Store.create(target))
+                undo.callback(Catalogue.forget, store.path)
                 store._adopt(source)
-            except BaseException:
-                store.close()
-                store._catalogue.forget_head()
-                raise
-            return store
+                undo.pop_all()
+                return store
 
     def verify(self, at: int | str | None = None, *, deep: bool = False) -> list[str]:
         """Compares a generation's files with its inventory.
@@ -321,16 +319,12 @@ class Store:
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         before = (self._catalogue.number, self._catalogue.tags)
-        try:
-            with storage_errors(self.path):
+        with _storage_errors(self.path):
+            try:
                 yield
-        except BaseException as error:
-            self._recover(before)
-            if isinstance(error, OSError) and not isinstance(error, LaminaError):
-                raise StorageError(
-                    f"cannot write {self.path}: {error}; what was committed before is intact"
-                ) from error
-            raise
+            except BaseException:
+                self._recover(before)
+                raise
 
     def _recover(self, before: tuple[int | None, dict[str, int]]) -> None:
         """Goes on from what the disk says after a failed change."""
@@ -392,6 +386,17 @@ class Store:
                 f"{self.path}: expected a new tag, found {tag!r} (in use: "
                 f"{sorted(self._catalogue.tags)}); untag it first or choose another"
             )
+
+
+@contextmanager
+def _storage_errors(path: Path) -> Iterator[None]:
+    try:
+        with storage_errors(path):
+            yield
+    except OSError as error:
+        if isinstance(error, LaminaError):
+            raise
+        raise StorageError(f"cannot write {path}: {error}; what was committed before is intact") from error
 
 
 def _refuse(path: Path, problems: list[str]) -> None:
