@@ -170,18 +170,20 @@ def _layer(generation: Generation, name: str) -> dict[str, Any]:
         "capacity": committed.get("capacity"),
         "bytes": committed.get("bytes"),
         "disk_bytes": _disk_bytes(generation.path / "tables" / name),
-        **_counts(generation.meta.get("totals", {}).get(name) or committed.get("counters")),
+        **_counts(generation.meta.get("totals", {}).get(name), committed.get("counters")),
         "ages": histogram(generation.step - created),
         "key_norms": histogram(np.sqrt(_column(table, "key_norms", alive))),
         "value_norms": histogram(_column(table, "value_norms", alive)),
     }
 
 
-def _counts(counters: list[int] | None) -> dict[str, int | None]:
-    """Names the counts: the run's own totals, else the database's counters, 32 bits wide."""
-    if counters is None:
+def _counts(totals: list[int] | None, counters: list[int] | None) -> dict[str, int | None]:
+    """Names the counts: the run's own totals, else those of the database, which wrap at 32 bits."""
+    if totals is None and counters is not None:
+        totals = [count % 2**32 for count in counters]
+    if totals is None:
         return dict.fromkeys(LAYER_COUNTS)
-    return {name: count % 2**32 for name, count in zip(LAYER_COUNTS, counters, strict=True)}
+    return dict(zip(LAYER_COUNTS, totals, strict=True))
 
 
 def _column(table: Table, name: str, alive: NDArray[np.bool_]) -> NDArray[Any]:

@@ -139,6 +139,8 @@ def _is_held(lock: Path) -> bool:
     try:
         found = lock.stat()
         process = int(lock.read_text().removeprefix("process "))
+        if process <= 0:  # would mean a group of processes
+            return False
         os.kill(process, 0)
     except (FileNotFoundError, ValueError, ProcessLookupError, OverflowError):
         return False
