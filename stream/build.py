@@ -37,7 +37,9 @@ def main(path: str, config: str) -> int:
 def _die_with_parent() -> None:
     while os.read(0, 1024):
         pass
-    os.killpg(os.getpgid(0), signal.SIGKILL)
+    if os.getpgrp() == os.getpid():  # a group of our own: as `LogBuilder` starts us, not as a shell does
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    os._exit(1)
 
 
 if __name__ == "__main__":

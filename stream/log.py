@@ -104,7 +104,7 @@ def create_log(path: Path, config: StreamConfig, source: Source) -> Log:
     header = {
         "format": FORMAT,
         "version": VERSION,
-        "config": {**config.content(), "seed": config.seed or 0},
+        "config": _content(config),
         "schema": source.schema.to_json(),
         "seed": config.seed or 0,
         "segment_length": config.segment_length,
@@ -112,8 +112,9 @@ def create_log(path: Path, config: StreamConfig, source: Source) -> Log:
     }
     if (path / "header.json").exists():
         log = open_log(path)
-        found = json.loads((path / "header.json").read_bytes())
-        _check_same(path, header, found)
+        check_same_stream(log, config)
+        _check_same(path, source.schema.to_json(), log.schema.to_json())
+        _check_same(path, {"total": source.length}, {"total": log.total})
         return log
     with storage_errors(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -157,6 +158,15 @@ def open_log(path: Path) -> Log:
         raise FormatError(f"{file} is damaged or foreign ({error}); build the log again") from error
 
 
+def check_same_stream(log: Log, config: StreamConfig) -> None:
+    """Refuses a log whose content another config decided.
+
+    Raises:
+      ConfigError: it names the first field that differs.
+    """
+    _check_same(log.path, _content(config), log.content)
+
+
 def publish_position(path: Path, offset: int) -> None:
     """Tells the pipeline how far the reader is; a hint, so it need not survive a power loss."""
     with storage_errors(path):
@@ -173,16 +183,14 @@ def published_position(path: Path) -> int:
         return 0
 
 
+def _content(config: StreamConfig) -> dict[str, Any]:
+    return {**config.content(), "seed": config.seed or 0}
+
+
 def _check_same(path: Path, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    for part in ("config", "schema"):
-        for name, value in wanted[part].items():
-            if found[part].get(name) != value:
-                raise ConfigError(
-                    f"{path} holds another stream: its {name} is {found[part].get(name)!r}, not {value!r}; "
-                    f"choose another folder, or delete it"
-                )
-    if found["total"] != wanted["total"]:
-        raise ConfigError(
-            f"{path} was built from {found['total']} examples, the source now has {wanted['total']}; "
-            f"choose another folder, or delete it"
-        )
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            raise ConfigError(
+                f"{path} holds another stream: its {name} is {found.get(name)!r}, not {value!r}; "
+                f"choose another folder, or delete it"
+            )

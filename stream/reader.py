@@ -12,7 +12,7 @@ from ..errors import BusyError, ConfigError, DataError, FormatError, MissingData
 from .builder import LogBuilder
 from .checks import GOOD, bad_example
 from .config import GivenStatistics, StreamConfig
-from .log import Log, open_log, publish_position
+from .log import Log, check_same_stream, open_log, publish_position
 from .schema import Array, Batch
 from .standardise import Standardiser
 
@@ -79,8 +79,12 @@ class StreamReader:
         offset: int = 0,
         builder: LogBuilder | None = None,
     ) -> "StreamReader":
-        """A reader that prepares the examples as `config` says; the other arguments as above."""
-        return cls(
+        """A reader that prepares the examples as `config` says; the other arguments as above.
+
+        Raises:
+          ConfigError: also if the log holds another stream than `config` describes.
+        """
+        reader = cls(
             path,
             batch_size,
             offset,
@@ -90,6 +94,8 @@ class StreamReader:
             drop_consumed=config.drop_consumed,
             builder=builder,
         )
+        check_same_stream(reader.log, config)
+        return reader
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -157,6 +163,7 @@ class StreamReader:
         if self._loaded is not None and self._loaded[0] == segment:
             return self._loaded[1], first
         if self._builder is not None:
+            self._builder.poll()  # a failure counts even while old segments are left to read
             publish_position(self.log.path, first)  # a batch may reach beyond the lead over its start
         if self._drop:
             self._drop_before(self.offset)

@@ -60,12 +60,12 @@ def test_an_endless_stream_is_followed_killed_and_continued(tmp_path):
     with LogBuilder(ENDLESS, tmp_path, state["offset"]) as builder:
         reader = StreamReader.from_config(tmp_path, 7, ENDLESS, state["offset"], builder)
         reader.restore(state)
-        got += [next(reader) for _ in range(60)]
+        got += [next(reader) for _ in range(30)]
         pid = builder.pid
     assert not alive(pid)
     x = np.concatenate([batch.x for batch in got])
     np.testing.assert_array_equal(x, expected["x"][: len(x)], strict=True)
-    assert [batch.offset for batch in got] == list(range(7, 7 * 72 + 1, 7))
+    assert [batch.offset for batch in got] == list(range(7, 7 * 42 + 1, 7))
 
 
 def test_a_batch_longer_than_the_lead_is_no_deadlock_and_the_end_is_reached(tmp_path):

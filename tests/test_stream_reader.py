@@ -214,10 +214,20 @@ def test_consumed_segments_are_dropped(tmp_path):
 
 
 def test_from_config_takes_every_option(digits_log):
-    config = StreamConfig(source="digits", standardise="running", flatten=True, on_bad_input="skip")
+    config = StreamConfig(
+        source="digits",
+        seed=1,
+        limit=130,
+        segment_length=17,
+        standardise="running",
+        flatten=True,
+        on_bad_input="skip",
+    )
     batch = next(StreamReader.from_config(digits_log, 8, config, offset=9))
     assert batch.x.shape == (8, 64)
     assert batch.origins[0] == 9
     wrong = replace(config, standardise=GivenStatistics(mean=(1.0, 2.0), std=1.0))
     with pytest.raises(ConfigError, match="one number or"):
         StreamReader.from_config(digits_log, 8, wrong)
+    with pytest.raises(ConfigError, match="another stream: its seed is 1, not 2"):
+        StreamReader.from_config(digits_log, 8, replace(config, seed=2))
