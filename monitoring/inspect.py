@@ -20,6 +20,7 @@ from .run_view import RunView
 from .table import TABLE_NAME
 
 _BINS = 12
+_SAME = 1e-5  # relative spread below which float32 values count as one
 
 
 def inspect_run(run_dir: Path, deep: bool = False) -> dict[str, Any]:
@@ -93,9 +94,9 @@ def histogram(values: NDArray[Any], bins: int = _BINS) -> dict[str, list[float]]
     if values.dtype.kind in "iu":
         width = max(1, -(-(high - low + 1) // bins))
         edges = np.arange(low, high + width + 1, width, dtype=np.float64)
-    elif high > low:
+    elif high - low > _SAME * max(abs(low), abs(high)):
         edges = np.linspace(low, high, bins + 1)
-    else:
+    else:  # one value, but for rounding (the norms of normalised keys)
         edges = np.array([low, low + max(abs(low), 1.0) * 1e-3])
     counts, _ = np.histogram(finite, edges)
     return {"edges": edges.tolist(), "counts": counts.tolist()}

@@ -5,7 +5,7 @@ from typing import Any
 
 from .rows import LAYER_COUNTS
 from .summary import Summary
-from .text import aligned, count_text, duration, ratio_text, size_text
+from .text import aligned, count_text, duration, edge_texts, ratio_text, size_text
 
 _BAR = 28  # characters of a histogram's longest bar
 _HISTOGRAMS = {
@@ -66,17 +66,17 @@ def format_summary(summary: Summary) -> str:
 
 
 def flat_items(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yields a configuration's values by dotted name, as `--set` takes them.
+    """Yields a configuration's values by dotted name, as `--set` takes them; what is not set is left out.
 
     Example:
-      >>> list(flat_items({"seed": 1, "learner": {"temperature": 5.0}}))
+      >>> list(flat_items({"seed": 1, "log": None, "learner": {"temperature": 5.0}}))
       [('seed', '1'), ('learner.temperature', '5.0')]
     """
     for name, value in config.items():
         if isinstance(value, Mapping) and value:
             yield from flat_items(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", "–" if value is None else str(value)
+        elif value is not None:
+            yield f"{prefix}{name}", str(value)
 
 
 def _head(found: Mapping[str, Any]) -> list[str]:
@@ -149,8 +149,7 @@ def _histograms(name: str, layer: Mapping[str, Any]) -> list[str]:
 
 
 def _bars(edges: Sequence[float], counts: Sequence[int]) -> Iterator[str]:
-    whole = all(float(edge).is_integer() for edge in edges)
-    labels = [f"{edge:,.0f}" if whole else f"{edge:.4g}" for edge in edges]
+    labels = edge_texts(edges)
     width, top = max(map(len, labels)), max(counts)
     digits = len(f"{top:,}")
     for low, high, count in zip(labels, labels[1:], counts, strict=False):

@@ -91,7 +91,8 @@ def _brief(config: Mapping[str, Any]) -> str:
     shown = []
     for name, value in config.items():
         if name in _BRIEF_PARTS and isinstance(value, Mapping):
-            shown += [(k, str(v)) for k, v in value.items() if v is not None][:_BRIEF_SETTINGS]
+            ordered = sorted(value.items(), key=lambda item: item[0] != "kind")  # kind first
+            shown += [(k, str(v)) for k, v in ordered if v is not None][:_BRIEF_SETTINGS]
         elif name != "name" and value is not None and not isinstance(value, Mapping):
             shown.append((name, str(value)))
     return " · ".join(f"{name} {value}" for name, value in shown)

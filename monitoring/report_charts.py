@@ -13,6 +13,7 @@ from .rows import Row
 _BUCKETS = 1000  # a thinned line has at most two points a bucket: its smallest and its largest
 _AREA_BUCKETS = 120  # means over a stretch: rare long steps would be spikes nobody can compare
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_SPLIT_CUT = 4.0  # times the median, where the axis of the step time ends
 _STACKED_PARTS = ("compute", "append", "maintain", "wait", "evaluate", "commit")  # from below
 _CAPACITY_LAYERS = 6  # with more layers, the dotted lines of their capacities hide the entries
 
@@ -26,7 +27,7 @@ class Series:
     name: str
     x: list[float]  # examples seen
     y: list[float | None]  # None: a gap
-    style: Literal["line", "faint", "dotted", "stairs", "stacked", "points"]
+    style: Literal["line", "faint", "dotted", "stairs", "ceiling", "stacked", "points"]
     color: int  # place in the palette
 
 
@@ -137,7 +138,7 @@ def _entries(layers: Mapping[str, _Layer], marks: _Marks) -> Chart:
     for color, (name, layer) in enumerate(layers.items()):
         series += _series(name, layer.x, layer.entries, "line", color)
         if few:
-            series += _series(f"{name}, allocated", layer.x, layer.capacity, "dotted", color)
+            series += _series(f"{name}, allocated", layer.x, layer.capacity, "ceiling", color)
     note = "Entries each layer holds" + (", and the rows allocated for them (dotted)." if few else ".")
     return Chart("entries", "Entries per layer", note, "entries", series, ",d", None, marks)
 
@@ -165,26 +166,37 @@ def _throughput(steps: Sequence[Row], marks: _Marks) -> Chart:
 
 
 def _split(steps: Sequence[Row], marks: _Marks) -> Chart:
-    note = "Where the time of a step goes, as means over stretches of the stream."
-    chart = Chart("split", "Step time", note, "ms per step", [], ",.3~g", None, marks)
-    if not steps:
-        return chart
-    ends = _column(steps, "step")
+    parts = _step_parts(steps) if steps else {}
+    used = {part: curve for part, curve in parts.items() if curve[1].any()}
+    series = [
+        Series(part, x.tolist(), mean.tolist(), "stacked", color)
+        for color, (part, (x, mean)) in enumerate(used.items())
+    ]
+    note, y_range = "Where the time of a step goes, as means over stretches of the stream.", None
+    if used:
+        total = np.sum([mean for _, mean in used.values()], axis=0)
+        cut = _SPLIT_CUT * float(np.median(total))
+        if total.max() > cut > 0:  # compiling and full evaluations would flatten all else
+            note += f" Cut: the longest stretch has {total.max():,.0f} ms."
+            y_range = (0.0, cut)
+    return Chart("split", "Step time", note, "ms per step", series, ",.3~g", y_range, marks)
+
+
+def _step_parts(steps: Sequence[Row]) -> dict[str, tuple[Floats, Floats]]:
+    """Returns each part's x and mean milliseconds a step, over the same stretches for all parts."""
+    ends, x = _column(steps, "step"), _column(steps, "examples")
     spans = np.diff(ends)
     first = min(float(np.median(spans)), ends[0]) if len(spans) else ends[0]  # a fork begins later
-    spans = np.insert(spans, 0, first)
     parts = {part: _column(steps, f"{part}_seconds") for part in _STACKED_PARTS}
     parts["other"] = np.maximum(_column(steps, "wall_seconds") - sum(parts.values()), 0.0)
-    x = _column(steps, "examples")
-    # Stacked areas need the same x: means over buckets, not each line's own extremes.
+    # Stacked areas need the same x: means over stretches, not each line's own extremes.
     borders = np.unique(np.linspace(0, len(x), min(len(x), _AREA_BUCKETS) + 1).astype(np.int64))[:-1]
     last = np.append(borders[1:], len(x)) - 1
-    counts = np.maximum(np.add.reduceat(spans, borders), 1.0)
-    for color, (part, seconds) in enumerate(parts.items()):
-        if np.nansum(seconds) > 0:
-            mean = 1e3 * np.add.reduceat(np.nan_to_num(seconds), borders) / counts
-            chart.series.append(Series(part, x[last].tolist(), mean.tolist(), "stacked", color))
-    return chart
+    counts = np.maximum(np.add.reduceat(np.insert(spans, 0, first), borders), 1.0)
+    return {
+        part: (x[last], 1e3 * np.add.reduceat(np.nan_to_num(seconds), borders) / counts)
+        for part, seconds in parts.items()
+    }
 
 
 def _line(steps: Sequence[Row], name: str, column: str, style: Any, color: int) -> list[Series]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from .inspection_text import flat_items
 from .rows import LAYER_COUNTS, Row
-from .text import count_text, duration, ratio_text, size_text
+from .text import count_text, duration, edge_texts, ratio_text, size_text
 
 _HISTOGRAM = (132, 34)  # width and height of a layer's histogram, pixels
 _SHOWN_EVALUATIONS = 200
@@ -70,7 +70,7 @@ def histogram_table(found: Mapping[str, Any]) -> str:
     ]
     if not shown:
         return ""
-    head = ("layer", "age in steps", "norm of keys", "norm of values")
+    head = ("layer", "age, steps", "key norm", "value norm")
     return _table(head, shown, escaped=True, kind="histograms")
 
 
@@ -169,6 +169,7 @@ def _bars(histogram: Mapping[str, Any]) -> str:
     counts, edges = histogram["counts"], histogram["edges"]
     if not counts:
         return '<span class="empty">–</span>'
+    labels = edge_texts(edges)
     width, height = _HISTOGRAM
     step = width / len(counts)
     bars = []
@@ -176,19 +177,15 @@ def _bars(histogram: Mapping[str, Any]) -> str:
         tall = max(height * count / max(counts), 1.0 if count else 0.0)
         bars.append(
             f'<rect x="{place * step:.2f}" y="{height - tall:.2f}" width="{step - 1:.2f}" '
-            f'height="{tall:.2f}"><title>{edges[place]:.5g} to {edges[place + 1]:.5g}: '
+            f'height="{tall:.2f}"><title>{labels[place]} to {labels[place + 1]}: '
             f"{count:,}</title></rect>"
         )
     return (
         f'<svg viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" '
         f'width="{width}" height="{height}" '
-        f'aria-label="histogram from {edges[0]:.4g} to {edges[-1]:.4g}">{"".join(bars)}</svg>'
-        f'<span class="range"><span>{_edge(edges[0])}</span><span>{_edge(edges[-1])}</span></span>'
+        f'aria-label="histogram from {labels[0]} to {labels[-1]}">{"".join(bars)}</svg>'
+        f'<span class="range"><span>{labels[0]}</span><span>{labels[-1]}</span></span>'
     )
-
-
-def _edge(value: float) -> str:
-    return f"{value:,.0f}" if value.is_integer() else f"{value:.2g}"
 
 
 def _table(

@@ -31,6 +31,22 @@ def ratio_text(ratio: float | None) -> str:
     return "–" if ratio is None else f"{ratio:.4f}"
 
 
+def edge_texts(edges: Sequence[float]) -> list[str]:
+    """Returns a histogram's edges with just enough digits to tell neighbours apart.
+
+    Example:
+      >>> edge_texts([0, 1500, 3000]), edge_texts([0.00021, 0.5]), edge_texts([7.99981, 7.9999, 8])
+      (['0', '1,500', '3,000'], ['0.00021', '0.5'], ['7.9998', '7.9999', '8'])
+    """
+    if all(float(edge).is_integer() for edge in edges):
+        return [f"{edge:,.0f}" for edge in edges]
+    for digits in range(3, 17):
+        texts = [f"{edge:.{digits}g}" for edge in edges]
+        if len(set(texts)) == len(texts):
+            break
+    return texts
+
+
 def duration(seconds: float) -> str:
     """Returns a duration as people read it.
 

@@ -376,6 +376,12 @@ def test_histogram_counts_finite_numbers(values):
     assert found["edges"] == sorted(set(found["edges"]))
 
 
+def test_histogram_of_normalised_keys_is_one_bar():
+    norms = 8 + np.random.default_rng(0).normal(0, 1e-6, 50)
+    assert histogram(norms)["counts"] == [50]
+    assert len(histogram(norms * np.linspace(1, 1.001, 50))["counts"]) == 12
+
+
 def test_text_for_people(run_dir):
     finish(run_dir)
     text = format_inspection(inspect_run(run_dir))
@@ -508,6 +514,15 @@ def test_split_of_a_fork_begins_at_its_parents_step():
     [split] = [chart for chart in charts(rows) if chart.key == "split"]
     compute = next(series for series in split.series if series.name == "compute")
     assert compute.y == pytest.approx([200.0] * 10)
+
+
+def test_a_long_first_step_does_not_flatten_the_others():
+    rows = [step_row(step).row() for step in range(1, 11)]
+    rows[0] |= {"compute_seconds": 20.0, "wall_seconds": 20.3}
+    split = charts(rows)[-1]
+    assert split.y_range == (0.0, pytest.approx(2000.0))  # four times the usual 500 ms
+    assert "the longest stretch has 20,300 ms" in split.note
+    assert charts(rows[1:])[-1].y_range is None
 
 
 def test_charts_of_a_long_run_stay_small_and_keep_extremes():

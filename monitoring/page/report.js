@@ -31,6 +31,7 @@
     switch (series.style) {
       case "faint": return { ...base, opacity: 0.4, line: { color, width: 1 } };
       case "dotted": return { ...base, opacity: 0.75, line: { color, width: 1.4, dash: "dot" } };
+      case "ceiling": return { ...base, opacity: 0.75, line: { color, width: 1.4, dash: "dot", shape: "hv" } };
       case "stairs": return { ...base, line: { color, width: 2, shape: "hv" } };
       case "stacked": return { ...base, stackgroup: "all", line: { color, width: 0 }, fillcolor: `${color}cc` };
       case "points": return { ...base, mode: "markers", cliponaxis: false, marker: { color, size: 7 } };
