@@ -34,7 +34,7 @@
       case "ceiling": return { ...base, opacity: 0.75, line: { color, width: 1.4, dash: "dot", shape: "hv" } };
       case "stairs": return { ...base, line: { color, width: 2, shape: "hv" } };
       case "stacked": return { ...base, stackgroup: "all", line: { color, width: 0 }, fillcolor: `${color}cc` };
-      case "points": return { ...base, mode: "markers", cliponaxis: false, marker: { color, size: 7 } };
+      case "points": return { ...base, mode: "markers", cliponaxis: false, marker: { color, size: series.x.length > 60 ? 4 : 7 } };
       default: return base;
     }
   }
