@@ -1,3 +1,70 @@
-"""Lamina: streaming online learning with networks made of growing databases."""
+"""Lamina: streaming online learning with networks made of growing databases.
+
+Public names are imported from their rooms when first used, so that `import lamina` is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .continual.checkpoint import load, save
+    from .continual.run import Run
+    from .learners.config import LinearConfig, MLPConfig, RBFConfig, SoftmaxConfig, build_learner
+    from .learners.learner import Batch, Learner, Result, State
+    from .learners.losses import Task
+    from .memory.database import Database
+    from .memory.policies import MemoryConfig
+    from .memory.retrieval import retrieve
+    from .memory.store import Store
+    from .stream import GivenStatistics, StreamConfig, StreamReader, build_log, open_source
+
+_ROOMS = {
+    "continual.checkpoint": ("load", "save"),
+    "continual.run": ("Run",),
+    "learners.config": ("LinearConfig", "MLPConfig", "RBFConfig", "SoftmaxConfig", "build_learner"),
+    "learners.learner": ("Batch", "Learner", "Result", "State"),
+    "learners.losses": ("Task",),
+    "memory.database": ("Database",),
+    "memory.policies": ("MemoryConfig",),
+    "memory.retrieval": ("retrieve",),
+    "memory.store": ("Store",),
+    "stream": ("GivenStatistics", "StreamConfig", "StreamReader", "build_log", "open_source"),
+}
+_HOMES = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = [
+    "Batch",
+    "Database",
+    "GivenStatistics",
+    "Learner",
+    "LinearConfig",
+    "MLPConfig",
+    "MemoryConfig",
+    "RBFConfig",
+    "Result",
+    "Run",
+    "SoftmaxConfig",
+    "State",
+    "Store",
+    "StreamConfig",
+    "StreamReader",
+    "Task",
+    "build_learner",
+    "build_log",
+    "load",
+    "open_source",
+    "retrieve",
+    "save",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -55,6 +56,36 @@ class Checkpointer:
             step=state.step, tables=changes, blobs=blobs, meta={**meta, "layers": layers}, tag=tag
         )
         return replace(self, maps=maps)
+
+
+def save(state: State, path: str | Path) -> None:
+    """Writes what a learner has learnt to a new folder, durably.
+
+    Args:
+      state: the learner's state; it stays usable.
+      path: a folder that is empty or does not exist yet.
+
+    Raises:
+      ConfigError: the folder holds something.
+      StorageError: the file system refused.
+    """
+    with Store.create(Path(path)) as store:
+        Checkpointer(store, {}).commit(state, {}, {})
+
+
+def load(path: str | Path, learner: Learner) -> State:
+    """Reads what `save`, or a run's last commit in `RUN/memory`, has written.
+
+    Args:
+      path: the folder.
+      learner: a learner of the same layers and shapes.
+
+    Raises:
+      MissingDataError, FormatError: there is nothing, or it is damaged.
+      ConfigError: the learner has other layers or shapes.
+    """
+    with Store.open(Path(path)) as store:
+        return load_state(store.generation(), learner, learner.init(jax.random.key(0)))[0]
 
 
 def load_state(generation: Generation, learner: Learner, start: State) -> tuple[State, dict[str, TableMap]]:
