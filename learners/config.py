@@ -17,7 +17,7 @@ from .losses import Task
 from .networks import ResidualGrowingNetwork, ResidualMLP
 from .rules import GrowingRule, KernelRule, WeightedSoftmaxRule
 
-_STRICT = ConfigDict(extra="forbid")
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 LEARNERS: dict[str, str] = {
     "rbf": "residual network of growing RBF layers (Algorithm 5); grows: every layer; trained: nothing",

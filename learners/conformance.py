@@ -1,11 +1,12 @@
 """Conformance: does this installation compute what an independent float64 implementation computed?
 
 A reference file (`.npz`) holds a `config` (JSON) and arrays: a stream, what the network answered before each
-step,
-and the memories after the last. Errors are relative to an array's largest magnitude.
+step, and the memories after the last. Errors are relative to an array's largest magnitude.
 """
 
 import json
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
@@ -17,7 +18,7 @@ import numpy as np
 
 from ..errors import DataError, MissingDataError
 from ..memory.coefficients import Clock
-from ..memory.database import empty_database
+from ..memory.database import empty_database, grow
 from ..memory.kernels import RBF, Kernel, Linear, WeightedSoftmax
 from ..memory.policies import MemoryConfig, Occupancy
 from .initial import with_initial_entries
@@ -28,6 +29,8 @@ from .networks import ResidualGrowingNetwork
 from .rules import GrowingRule, KernelRule, WeightedSoftmaxRule
 
 TOLERANCES = {"float32": 1e-4, "float64": 1e-10}  # relative to an array's largest magnitude
+
+_FIRST_SLOTS = 10  # of a layer's first block: a batch of 4 straddles its end
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def check(path: Path, precision: str) -> Conformance:
       DataError: not a reference file, or of a kind this version does not know.
     """
     config, arrays = _load(path)
-    kind = config["kind"]
+    kind = config.get("kind")
     if kind not in KINDS:
         raise DataError(f"{path}: expected a kind among {', '.join(KINDS)}; found {kind!r}")
     with jax.enable_x64(precision == "float64"):
@@ -73,6 +76,11 @@ def check(path: Path, precision: str) -> Conformance:
             raise DataError(
                 f"{path}: a reference file of kind {kind!r} needs {error}, which is missing"
             ) from None
+        except (ValueError, TypeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise DataError(
+                f"{path}: expected config and arrays of kind {kind!r} that fit together: {reason}"
+            ) from error
     errors = {name: _relative_error(*pair) for name, pair in pairs.items()}
     worst = max(errors, key=lambda name: np.inf if np.isnan(errors[name]) else errors[name])
     return Conformance(path.name, kind, precision, worst, errors[worst])
@@ -80,13 +88,24 @@ def check(path: Path, precision: str) -> Conformance:
 
 def _load(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
-        with np.load(path) as file:
-            arrays = {name: file[name] for name in file.files}
-        return json.loads(str(arrays.pop("config"))), arrays
+        with zipfile.ZipFile(path) as archive:
+            arrays = {name.removesuffix(".npy"): _read_array(archive, name) for name in archive.namelist()}
+        config = json.loads(str(arrays.pop("config")))
     except FileNotFoundError:
         raise MissingDataError(f"{path}: expected a reference file (.npz); there is none") from None
-    except (ValueError, OSError, KeyError) as error:
+    except KeyError as error:
+        raise DataError(f"{path}: expected a reference file with a `config`; found none") from error
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
         raise DataError(f"{path}: expected a reference file (.npz with a JSON config): {error}") from error
+    if not isinstance(config, dict):
+        raise DataError(f"{path}: expected a config that is a JSON object; found {config!r:.60}")
+    return config, arrays
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    with archive.open(name) as file:
+        array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+        return array
 
 
 Pairs = dict[str, tuple[np.ndarray, np.ndarray]]  # name -> (expected, computed)
@@ -143,7 +162,7 @@ def _learner(config: dict[str, Any]) -> Learner:
         value_features=config["d"],
         kernel=kernel,
         rule=rule,
-        memory=MemoryConfig(initial_capacity=1),  # so that the check also grows blocks
+        memory=MemoryConfig(initial_capacity=_FIRST_SLOTS),
         initial="unit",
         initial_entries=0,
         momentum=config["momentum"],
@@ -171,10 +190,11 @@ def _initial_state(learner: Learner, arrays: dict[str, np.ndarray]) -> State:
     state = learner.init(jax.random.key(0))
     memories = {}
     for number, (name, memory) in enumerate(state.memories.items()):
-        memories[name] = memory
         if f"layer{number}_init_keys" in arrays:
             columns = [arrays[f"layer{number}_init_{c}"] for c in ("keys", "values", "weights")]
-            memories[name] = _with_initial(memory, learner.layers[name].spec, columns)
+            memory = _with_initial(memory, learner.layers[name].spec, columns)
+        # Grown at once: entries then come to lie in two blocks, and the step is compiled only once.
+        memories[name] = replace(memory, database=grow(memory.database))
     return replace(state, memories=memories)
 
 

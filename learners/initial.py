@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from ..errors import ConfigError
 from ..memory.database import INITIAL, Database, Rows, empty_database, write
 from .layers import GrowingSpec
 
@@ -18,10 +19,18 @@ def initial_database(spec: GrowingSpec, key: jax.Array) -> Database:
     Args:
       spec: the layer.
       key: the random key of `unit` entries.
+
+    Raises:
+      ConfigError: the layer's cap is below its number of initial entries.
     """
     dtype = jnp.result_type(float)
     slots = max(spec.memory.initial_capacity, spec.initial_entries)
     if spec.memory.capacity is not None:
+        if spec.memory.capacity < spec.initial_entries:
+            raise ConfigError(
+                f"memory.capacity: expected room for the {spec.initial_entries} initial entries; found "
+                f"{spec.memory.capacity}: raise it, or lower initial_entries"
+            )
         slots = min(slots, spec.memory.capacity)
     database = empty_database(
         slots, spec.key_features, spec.value_features, weighted=spec.kernel.normalised, dtype=dtype

@@ -16,9 +16,11 @@ import numpy as np
 import optax
 from flax import nnx
 
-from ..memory.coefficients import Clock, CoefficientTable, device_table
+from ..errors import ConfigError
+from ..memory.coefficients import Clock, CoefficientTable, block_coefficients, device_table
 from ..memory.database import Block, Database, Rows
 from ..memory.policies import Occupancy, admit, append, prune
+from ..memory.retrieval import retrieve
 from .initial import initial_database
 from .layers import GrowingLayer, Recall
 from .losses import Task
@@ -90,6 +92,9 @@ class Learner:
       task: what the outputs mean.
       optimiser: trains the network's parameters on the batch-mean loss; growing layers need none.
       scores_budget_bytes: most bytes of scores [N, B] that a prediction materialises per block of queries.
+
+    Raises:
+      ConfigError: two growing layers have the same name.
     """
 
     def __init__(
@@ -100,7 +105,14 @@ class Learner:
         scores_budget_bytes: int = 2**28,
     ) -> None:
         self.task = task
-        self.layers: dict[str, GrowingLayer] = {layer.name: layer for layer in network.growing_layers()}
+        self.layers: dict[str, GrowingLayer] = {}
+        for layer in network.growing_layers():
+            if layer.name in self.layers:
+                raise ConfigError(
+                    f"expected layers of different names, which name their memories; found two named "
+                    f"{layer.name!r}: rename one"
+                )
+            self.layers[layer.name] = layer
         self.scores_budget_bytes = scores_budget_bytes
         self._graph, self._parameters = nnx.split(network)
         self._optimiser = optax.identity() if optimiser is None else optimiser
@@ -122,14 +134,23 @@ class Learner:
     def predict(self, state: State, x: np.ndarray) -> np.ndarray:
         """Outputs [n, C] for examples x [n, …], in blocks of queries within the scores' budget."""
         blocks, tables = self._blocks(state), self._tables(state)
-        size = min(self._query_block(state), len(x))
+        size = max(1, min(self._query_block(state), len(x)))
         outputs = []
         for start in range(0, len(x), size):
             chunk = x[start : start + size]
             padded = np.concatenate([chunk, np.zeros((size - len(chunk), *x.shape[1:]), x.dtype)])
             output = self._predict(blocks, tables, state.parameters, self._floating(padded))
             outputs.append(np.asarray(output[: len(chunk)]))
-        return np.concatenate(outputs) if outputs else np.empty((0, self.task.outputs))
+        if not outputs:
+            return np.empty((0, self.task.outputs), self._floating_type)
+        return np.concatenate(outputs)
+
+    def query(self, state: State, layer: str, queries: np.ndarray) -> np.ndarray:
+        """What one growing layer's database answers, [B, F], to queries [B, D] (see `memory.retrieve`)."""
+        memory, kernel = state.memories[layer], self.layers[layer].spec.kernel
+        blocks, table = memory.database.blocks, self._table(memory)
+        coefficients = tuple(block_coefficients(block, table) for block in blocks)
+        return np.asarray(retrieve(kernel, blocks, coefficients, self._floating(queries)))
 
     def update(self, state: State, batch: Examples) -> tuple[State, Result]:
         """Predicts the batch, then learns from it. The state is consumed.
@@ -171,7 +192,8 @@ class Learner:
 
     def _query_block(self, state: State) -> int:
         rows = max([memory.database.capacity for memory in state.memories.values()], default=1)
-        return max(16, self.scores_budget_bytes // (4 * rows))
+        itemsize: int = self._floating_type.itemsize
+        return max(16, self.scores_budget_bytes // (itemsize * rows))
 
     def _blocks(self, state: State) -> dict[str, tuple[Block, ...]]:
         return {name: memory.database.blocks for name, memory in state.memories.items()}

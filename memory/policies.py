@@ -87,7 +87,7 @@ def admit(policy: MemoryConfig, nearest_square: jax.Array | None, batch: int) ->
         return jnp.ones(batch, bool)
     assert nearest_square is not None
     assert policy.novelty_threshold is not None
-    return nearest_square > policy.novelty_threshold**2
+    return jnp.sqrt(nearest_square) > policy.novelty_threshold
 
 
 def append(
@@ -115,19 +115,21 @@ def append(
     """
     batch = int(admitted.shape[0])
     database, occupancy = _make_room(policy, database, occupancy, batch)
-    capacity = database.capacity
-    fits = occupancy.most + batch <= capacity
+    limit = _limit(policy, database)
+    fits = occupancy.most + batch <= limit
     if not occupancy.holes and (fits or policy.eviction == "none"):
-        placement = _append_slots(admitted, database.entries, capacity)
+        placement = _append_slots(admitted, database.entries, limit, database.capacity)
         first = _block_of(database, occupancy.least)
     else:
-        placement = _replace_slots(policy.eviction, database.blocks, table, admitted)
+        placement = _replace_slots(policy.eviction, limit, database.blocks, database.entries, table, admitted)
         first = 0
     slots, new, evicted = placement
     database = write(database, slots, rows, jnp.int32(step), first)
     entries, counters, change = _count(database.entries, database.counters, admitted, new, evicted)
-    most = min(occupancy.most + batch, capacity)
-    least = min(occupancy.least + batch, capacity) if policy.admission == "all" else occupancy.least
+    most = max(min(occupancy.most + batch, limit), occupancy.most)
+    least = occupancy.least
+    if policy.admission == "all":
+        least = max(min(least + batch, limit), least)
     database = replace(database, entries=entries, counters=counters)
     return database, Occupancy(least, most, occupancy.holes), change
 
@@ -167,7 +169,7 @@ def prune(
 def _make_room(
     policy: MemoryConfig, database: Database, occupancy: Occupancy, batch: int
 ) -> tuple[Database, Occupancy]:
-    while occupancy.most + batch > database.capacity:
+    while occupancy.most + batch > _limit(policy, database):
         if occupancy.least != occupancy.most:
             occupancy = Occupancy.of(database, holes=occupancy.holes)
             continue
@@ -175,6 +177,11 @@ def _make_room(
             break
         database = grow(database, policy.capacity)
     return database, occupancy
+
+
+def _limit(policy: MemoryConfig, database: Database) -> int:
+    """Most entries without growing; a loaded database may have more slots than its new cap allows."""
+    return database.capacity if policy.capacity is None else min(database.capacity, policy.capacity)
 
 
 def _block_of(database: Database, slot: int) -> int:
@@ -186,36 +193,41 @@ def _block_of(database: Database, slot: int) -> int:
     return len(database.blocks) - 1
 
 
-@partial(jax.jit, static_argnums=2)
+@partial(jax.jit, static_argnums=(2, 3))
 def _append_slots(
-    admitted: jax.Array, entries: jax.Array, capacity: int
+    admitted: jax.Array, entries: jax.Array, limit: int, capacity: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    rank = jnp.cumsum(admitted.astype(jnp.int32)) - 1
-    slots = jnp.where(admitted, entries + rank, capacity)
-    slots = jnp.minimum(slots, capacity)
-    return slots, jnp.sum(slots < capacity).astype(jnp.int32), jnp.int32(0)
+    slots = entries + jnp.cumsum(admitted.astype(jnp.int32)) - 1
+    fits = admitted & (slots < limit)
+    return jnp.where(fits, slots, capacity), jnp.sum(fits).astype(jnp.int32), jnp.int32(0)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jax.jit, static_argnums=(0, 1))
 def _replace_slots(
     eviction: Eviction,
+    limit: int,
     blocks: tuple[Block, ...],
+    entries: jax.Array,
     table: CoefficientTable | None,
     admitted: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Slots for the admitted rows, first come first served: empty ones, then those the policy evicts."""
     created = jnp.concatenate([block.created for block in blocks])
     capacity = created.shape[0]
-    batch = admitted.shape[0]
+    empty = created == EMPTY
+    if limit < capacity:
+        empty = empty & (jnp.cumsum(empty) <= limit - entries)
+    replaceable = (created > INITIAL) & (eviction != "none")
+    worth = created
+    last: float = np.iinfo(np.int32).max
     if eviction == "smallest":
         worth = jnp.concatenate([_worth(block, block_coefficients(block, table)) for block in blocks])
-        order = jnp.where(created == INITIAL, jnp.inf, jnp.where(created == EMPTY, -1, worth))
-    else:
-        order = jnp.where(created == INITIAL, np.iinfo(np.int32).max, created)
+        last = jnp.inf
+    order = jnp.where(empty, -1, jnp.where(replaceable, worth, last))
     # top_k prefers the lower slot among equals, so within one step the earlier slot gives way first.
-    candidates = jax.lax.top_k(-order, min(batch, capacity))[1].astype(jnp.int32)
-    free = created[candidates] == EMPTY
-    usable = free if eviction == "none" else created[candidates] != INITIAL
+    candidates = jax.lax.top_k(-order, min(admitted.shape[0], capacity))[1].astype(jnp.int32)
+    free = empty[candidates]
+    usable = free | replaceable[candidates]
     rank = jnp.cumsum(admitted.astype(jnp.int32)) - 1
     take = jnp.minimum(rank, len(candidates) - 1)
     fits = admitted & (rank < len(candidates)) & usable[take]

@@ -84,8 +84,13 @@ def nearest_square_distances(blocks: tuple[Block, ...], queries: jax.Array) -> j
     nearest = jnp.full(queries.shape[0], jnp.inf, queries.dtype)
     for block in blocks:
         distances = _pairs(block.keys, block.key_norms, queries).square_distances()
-        alive = jnp.where(block.live[:, None], distances, jnp.inf)
-        nearest = jnp.minimum(nearest, jnp.min(alive, axis=0))
+        distances = jnp.where(block.live[:, None], distances, jnp.inf)
+        # The slot of the nearest; argmin takes 1.5 times as long on a CPU.
+        closest = distances == jnp.min(distances, axis=0)
+        row = jnp.max(jnp.where(closest, jnp.arange(block.slots)[:, None], 0), axis=0)
+        # Expanding the square loses digits: in float32 a third of all exact duplicates came out apart.
+        exact = jnp.sum((queries - block.keys[row]) ** 2, axis=1)
+        nearest = jnp.minimum(nearest, jnp.where(block.live[row], exact, jnp.inf))
     return nearest
 
 
