@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..durable import sync_folder, write_durably
-from ..errors import ConfigError, MissingDataError
+from ..errors import ConfigError, FormatError, MissingDataError
 from .draft import Draft
-from .inventory import INVENTORY
+from .inventory import INVENTORY, Head, Inventory
 from .sealed import seal, unseal
 
 _HEAD = "HEAD.json"
@@ -88,6 +88,40 @@ class Catalogue:
         """The folder of a generation."""
         return self.path / _GENERATIONS / f"{number:09d}"
 
+    def tagged(self) -> dict[str, Head]:
+        """Each tag's generation, oldest first.
+
+        Raises:
+          FormatError: a tagged generation is missing or damaged.
+        """
+        by_age = sorted(self.tags.items(), key=lambda item: item[1])
+        return {tag: self._head_of(number) for tag, number in by_age}
+
+    def find(self, at: int | str | None) -> int:
+        """The number of a generation.
+
+        Args:
+          at: None for the head, a tag, or the step of the head or of a tagged generation.
+
+        Raises:
+          MissingDataError: there is no such generation.
+          FormatError: one that had to be looked at is missing or damaged.
+        """
+        if at is None and self.number is not None:
+            return self.number
+        if isinstance(at, str) and at in self.tags:
+            return self.tags[at]
+        tagged = self.tagged()
+        known = {f"{tag} (step {head.step})": head for tag, head in tagged.items()}
+        if self.number is not None:
+            head = self._head_of(self.number)
+            known[f"head (step {head.step})"] = head
+        for head in reversed(known.values()):
+            if at is not None and head.step == at:
+                return head.generation
+        found = "no commit" if at is None else repr(at)
+        raise MissingDataError(f"{self.path}: expected one of [{', '.join(known)}], found {found}")
+
     def next_number(self) -> int:
         """A number above those of all generations, leftovers included."""
         names = (entry.name for entry in (self.path / _GENERATIONS).iterdir())
@@ -110,6 +144,15 @@ class Catalogue:
             if folder not in named and _OURS.fullmatch(folder.name):
                 with suppress(OSError):
                     _delete(folder)
+
+    def _head_of(self, number: int) -> Head:
+        try:
+            return Inventory.load(self.folder(number)).head
+        except FileNotFoundError:
+            raise FormatError(
+                f"{self.folder(number)} is named by {self.path / _HEAD} but is missing its "
+                f"{INVENTORY}; untag it, or restore the store from a copy"
+            ) from None
 
 
 def _delete(folder: Path) -> None:

@@ -8,7 +8,6 @@ generations without a tag. Whatever moment a kill or a power loss hits, `HEAD.js
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,9 @@ from ..errors import (
     StorageError,
 )
 from .catalogue import Catalogue
+from .commit import write_branch, write_generation
 from .generation import Generation
-from .inventory import INVENTORY, Head, Inventory, TableCounts
+from .inventory import INVENTORY, Head, TableCounts
 from .layout import valid_name
 from .table import Table
 from .table_writer import TableChange, TableState, TableUpdate
@@ -157,9 +157,10 @@ class Store:
         updates = {n: TableUpdate.plan(n, self._state(n), c) for n, c in tables.items()}
         with self._all_or_nothing():
             number = self._catalogue.next_number()
-            counts = self._counts() | {name: u.after.counts for name, u in updates.items()}
+            counts = {} if self._view is None else dict(self._view.head.tables)
+            counts |= {name: u.after.counts for name, u in updates.items()}
             head = Head(number, int(step), content, counts)
-            self._write(head, updates, blobs)
+            write_generation(self._catalogue, self._view, head, updates, blobs)
             named = {} if tag is None else {tag: number}
             self._catalogue.replace(number, self._catalogue.tags | named)
             self._show_head()
@@ -180,7 +181,7 @@ class Store:
           MissingDataError: there is no such generation.
           FormatError: its inventory is damaged.
         """
-        folder = self._catalogue.folder(self._find(at))
+        folder = self._catalogue.folder(self._catalogue.find(at))
         try:
             return Generation(folder)
         except FileNotFoundError:
@@ -190,8 +191,7 @@ class Store:
 
     def tags(self) -> dict[str, Head]:
         """The named generations, oldest first."""
-        by_age = sorted(self._catalogue.tags.items(), key=lambda item: item[1])
-        return {tag: self._head_of(number) for tag, number in by_age}
+        return self._catalogue.tagged()
 
     def untag(self, name: str) -> None:
         """Takes a name away; a generation without a name that is not the head is deleted.
@@ -235,7 +235,7 @@ class Store:
             with ExitStack() as undo:
                 store = undo.enter_context(Store.create(target))
                 undo.callback(Catalogue.forget, store.path)
-                store._adopt(source)
+                store._begin_with(source)
                 undo.pop_all()
                 return store
 
@@ -271,30 +271,9 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write(self, head: Head, updates: Mapping[str, TableUpdate], blobs: Mapping[str, bytes]) -> None:
-        view = self._view
-        layouts = {} if view is None else dict(view.inventory.layouts)
-        source = None if view is None else view.path
-        with self._catalogue.draft(head.generation, source) as draft:
-            for name in layouts:
-                if view is not None and name not in updates:
-                    draft.share_table(view.inventory, name)
-            for name, update in updates.items():
-                update.write(draft)
-                layouts[name] = update.after.layout
-            inventory = Inventory(head, layouts, draft.write_blobs(blobs))
-            draft.publish(inventory, self._catalogue.folder(head.generation))
-
-    def _adopt(self, source: Generation) -> None:
-        number = self._catalogue.next_number()
-        inventory = replace(source.inventory, head=replace(source.head, generation=number))
+    def _begin_with(self, source: Generation) -> None:
         with self._all_or_nothing():
-            with self._catalogue.draft(number, source.path) as draft:
-                for name in source.tables:
-                    draft.share_table(inventory, name)
-                draft.share(Path("blobs"), source.blobs)
-                draft.publish(inventory, self._catalogue.folder(number))
-            self._catalogue.replace(number, {})
+            self._catalogue.replace(write_branch(self._catalogue, source), {})
             self._show_head()
 
     def _show_head(self) -> None:
@@ -343,31 +322,6 @@ class Store:
             layout = view.inventory.layouts[name]
             self._states[name] = TableState.load(name, layout, view.tables[name])
         return self._states.get(name)
-
-    def _counts(self) -> dict[str, TableCounts]:
-        return {} if self._view is None else dict(self._view.head.tables)
-
-    def _head_of(self, number: int) -> Head:
-        try:
-            return Inventory.load(self._catalogue.folder(number)).head
-        except FileNotFoundError:
-            raise FormatError(
-                f"{self._catalogue.folder(number)} has a tag but is missing its {INVENTORY}; "
-                "untag it, or restore the store from a copy"
-            ) from None
-
-    def _find(self, at: int | str | None) -> int:
-        catalogue = self._catalogue
-        if at is None and catalogue.number is not None:
-            return catalogue.number
-        if isinstance(at, str) and at in catalogue.tags:
-            return catalogue.tags[at]
-        heads = [*self.tags().values()] + ([] if self.head is None else [self.head])
-        if matching := [head.generation for head in heads if head.step == at]:
-            return matching[-1]
-        known = [f"{tag} (step {head.step})" for tag, head in self.tags().items()]
-        newest = "no commit yet" if self.head is None else f"head (step {self.head.step})"
-        raise MissingDataError(f"{self.path}: expected one of {', '.join([*known, newest])}, found {at!r}")
 
     def _require_writable(self) -> None:
         if self._lock is None:

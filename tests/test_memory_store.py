@@ -58,7 +58,7 @@ def test_an_empty_store_has_no_head(store):
     assert store.head is None
     assert store.tags() == {}
     assert store.verify() == []
-    with pytest.raises(MissingDataError, match="no commit yet"):
+    with pytest.raises(MissingDataError, match="no commit"):
         store.generation()
     assert Store.open(store.path).head is None
 
