@@ -1,47 +1,29 @@
-"""A run: the loop that predicts, scores, learns, evaluates, records and commits."""
+"""A run in its folder: created, resumed, executed, committed, closed."""
 
 import shutil
-import signal
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 
 import jax
 import numpy as np
 
 from ..durable import FolderLock, storage_errors, write_durably
 from ..errors import ConfigError, LaminaError, MissingDataError
-from ..learners import Learner, Result, build_learner, initial_key
+from ..learners import Learner, build_learner, initial_key
 from ..memory.database import COUNTERS
 from ..memory.store import Store
-from ..monitoring import (
-    EvaluationRow,
-    LayerRow,
-    ProgressLine,
-    PrometheusExporter,
-    Recorder,
-    StepRow,
-    write_report,
-    write_summary,
-)
-from ..stream import Batch, LogBuilder, StreamReader, open_source
+from ..monitoring import LayerRow, PrometheusExporter, Recorder
+from ..stream import LogBuilder, StreamReader, open_source
 from .checkpoint import Checkpointer, load_progress, load_state
 from .config import RunConfig, config_yaml, parse_config, read_config
-from .evaluation import HeldOut, predictions, score, task_of
-from .summary import summarise
-from .window import Progress, StepTimes, Stopwatch
+from .evaluation import HeldOut, task_of
+from .interrupts import interruptible
+from .loop import DivergedError, Loop
+from .progress import Progress
 
 CONFIG, MEMORY, LOG = "config.yaml", "memory", "log"
-PHASE = "online"
-END_TAG = "end"  # keeps the memory of a finished run
-
-
-class DivergedError(LaminaError, ArithmeticError):
-    """Learning has left the finite numbers."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +62,10 @@ class Run:
       learner: the learner.
       state: what it has learnt.
       progress: what the run has done.
+      reader: the stream, at its present position.
+      held_out: the data it is evaluated on, or None.
+      recorder: where its metrics and predictions go.
+      metrics_port: where Prometheus is served, or None.
     """
 
     def __init__(
@@ -111,13 +97,13 @@ class Run:
             self._checkpointer = Checkpointer(store, maps)
             if origin is None:
                 saved = load_progress(committed)
-                self._reader.restore(saved["reader"])
+                self.reader.restore(saved["reader"])
                 positions = saved["positions"]
         self._totals = dict(self.progress.totals)
         self._counters = self._read_counters()
         sinks = () if metrics_port is None else (PrometheusExporter(metrics_port),)
         self.metrics_port = sinks[0].port if sinks else None
-        self._recorder = resources.enter_context(self._open_recorder(positions, sinks))
+        self.recorder = resources.enter_context(self._open_recorder(positions, sinks))
         self._count_repeated()
 
     @classmethod
@@ -196,21 +182,17 @@ class Run:
           DivergedError: a loss is not finite; the last commit is intact.
           DataError: the stream is bad; what was learnt before is committed.
         """
-        if self.progress.finished:
-            return Outcome(True, self.progress)
-        self._watch = Stopwatch()
-        self._times = StepTimes()
-        self._committed_at, self._commit_seconds = time.perf_counter(), 0.0
-        with self._signals(), self._progress_line(quiet) as line:
+        loop = Loop(self, quiet=quiet)
+        with interruptible(self._stop), loop:
             try:
-                finished = self._loop(steps, line)
+                finished = self.progress.finished or loop.learn(steps, self._stop)
             except DivergedError:
                 raise
             except LaminaError:
                 self.commit()
                 raise
             if finished:
-                self._finish()
+                loop.finish()
             else:
                 self.commit()
         return Outcome(finished, self.progress)
@@ -221,18 +203,20 @@ class Run:
 
     def commit(self, tag: str | None = None) -> None:
         """Makes everything durable now."""
-        begin = time.perf_counter()
         self._add_counts()
         progress = {
             "run": self.progress.to_json(),
-            "reader": self._reader.state(),
-            "positions": self._recorder.sync(),
+            "reader": self.reader.state(),
+            "positions": self.recorder.sync(),
         }
-        meta = {"run": self.config.name, "examples": self.progress.examples, "offset": self.progress.offset}
+        meta = {
+            "run": self.config.name,
+            "examples": self.progress.examples,
+            "offset": self.progress.offset,
+            "totals": self.progress.totals,
+        }
         self._checkpointer = self._checkpointer.commit(self.state, progress, meta, tag)
-        self._recorder.committed()
-        self._committed_at = time.perf_counter()
-        self._commit_seconds = self._committed_at - begin
+        self.recorder.committed()
 
     def close(self) -> None:
         """Frees the folder, the port and the pipeline; closing twice is harmless."""
@@ -259,16 +243,16 @@ class Run:
     def _open_stream(self) -> None:
         stream = self.config.stream.with_seed(self.config.seed)
         split = self.config.evaluation.split
-        self._held_out = None if split is None else HeldOut(stream, split)
+        self.held_out = None if split is None else HeldOut(stream, split)
         log, builder = Path(self.config.log or self.directory / LOG), None
         if self.config.log is None:
             builder = self._resources.enter_context(LogBuilder(stream, log, self.progress.offset))
-        self._reader = StreamReader.from_config(
+        self.reader = StreamReader.from_config(
             log, self.config.batch_size, stream, offset=self.progress.offset, builder=builder
         )
 
     def _build_learner(self) -> Learner:
-        schema = self._reader.log.schema
+        schema = self.reader.log.schema
         return build_learner(
             self.config.learner,
             features=schema.x.size,
@@ -292,134 +276,12 @@ class Run:
 
     def _count_repeated(self) -> None:
         """Counts the steps after the last commit that are now done again."""
-        dropped = -(-self._recorder.dropped.examples // self.config.batch_size)
+        dropped = -(-self.recorder.dropped.examples // self.config.batch_size)
         self.progress = replace(self.progress, repeated_steps=self.progress.repeated_steps + dropped)
-
-    def _loop(self, steps: int | None, line: ProgressLine) -> bool:
-        """Whether the stream's end was reached."""
-        done = 0
-        while steps is None or done < steps:
-            if self._stop.is_set():
-                return False
-            begin = time.perf_counter()
-            with self._watch.part("wait"):
-                batch = next(self._reader, None)
-            if batch is None:
-                return True
-            self._learn(batch)
-            done += 1
-            self._times.add(time.perf_counter() - begin)
-            if self.state.step % self.config.record_every == 0:
-                self._record()
-            if self._evaluation_due(len(batch.origins)):
-                self._evaluate(self.config.evaluation.examples)
-            if self._commit_due(done):
-                with self._watch.part("commit"):
-                    self.commit()
-            line.update(
-                self.state.step,
-                self.progress.examples,
-                self._entries(),
-                self.progress.phase.accuracy(self.learner.task),
-            )
-        return False
-
-    def _learn(self, batch: Batch) -> None:
-        with self._watch.part("compute"):
-            self.state, result = self.learner.update(self.state, batch)
-            jax.block_until_ready(result.losses)
-        with self._watch.part("append"):
-            jax.block_until_ready(result.changes)
-        self._score(batch, result)
-
-    def _score(self, batch: Batch, result: Result) -> None:
-        outputs, losses = np.asarray(result.outputs), np.asarray(result.losses)
-        if not np.all(np.isfinite(losses)):
-            raise DivergedError(
-                f"step {self.state.step}: expected finite losses; found {losses[~np.isfinite(losses)][0]}: "
-                f"lower the learner's rates; the memory of the last commit is intact"
-            )
-        predicted = predictions(self.learner.task, outputs)
-        labels = batch.y.reshape(predicted.shape)
-        self._recorder.predictions(batch.origins, labels, predicted, losses)
-        shape = "+".join(str(memory.database.capacity) for memory in self.state.memories.values())
-        batch_score = score(self.learner.task, outputs, losses, labels)
-        self.progress = self.progress.learnt(
-            batch_score, batch.offset, self._reader.skipped, f"{len(labels)}x{shape}"
-        )
-
-    def _record(self) -> None:
-        self._add_counts()
-        parts, wall = self._watch.read()
-        progress, task = self.progress, self.learner.task
-        self._recorder.step(
-            StepRow(
-                step=self.state.step,
-                examples=progress.examples,
-                offset=progress.offset,
-                phase=PHASE,
-                prequential_accuracy=progress.phase.accuracy(task),
-                window_accuracy=progress.window.accuracy(task),
-                loss=progress.window.mean_loss(),
-                layers=self.layer_rows(),
-                skipped_examples=progress.skipped,
-                compilations=len(progress.shapes),
-                wall_seconds=wall,
-                examples_per_second=progress.window.examples / wall,
-                **{f"{part}_seconds": seconds for part, seconds in parts.items()},
-            )
-        )
-        self.progress = replace(
-            progress, window=type(progress.window)(), wall_seconds=progress.wall_seconds + wall
-        )
-
-    def _evaluation_due(self, batch: int) -> bool:
-        every = self.config.evaluation.every_examples
-        if self._held_out is None or every is None:
-            return False
-        return self.progress.examples // every > (self.progress.examples - batch) // every
-
-    def _evaluate(self, examples: int | None) -> None:
-        if self._held_out is None:
-            return
-        with self._watch.part("evaluate"):
-            begin = time.perf_counter()
-            result = self._held_out.evaluate(
-                self.learner, self.state, self._reader.prepare, examples=examples
-            )
-            seconds = time.perf_counter() - begin
-        self._recorder.evaluation(
-            EvaluationRow(
-                step=self.state.step,
-                examples=self.progress.examples,
-                phase=PHASE,
-                task=self._held_out.split,
-                accuracy=result.accuracy(self.learner.task),
-                loss=result.mean_loss(),
-                evaluated_examples=result.examples,
-                evaluation_seconds=seconds,
-            )
-        )
-        self.progress = replace(self.progress, evaluation=result)
-
-    def _finish(self) -> None:
-        if self.progress.window.examples:
-            self._record()
-        self._evaluate(None)
-        self.progress = replace(self.progress, finished=True)
-        self.commit(END_TAG)
-        write_summary(self.directory, summarise(self, self._times))
-        write_report(self.directory)
-
-    def _commit_due(self, done: int) -> bool:
-        every = self.config.commit.every_steps
-        if every is not None:
-            return self.state.step % every == 0
-        elapsed = time.perf_counter() - self._committed_at
-        return elapsed > self._commit_seconds / self.config.commit.share
 
     def layer_rows(self) -> dict[str, LayerRow]:
         """Each layer's entries, capacity, bytes and counts, as of now."""
+        self._add_counts()
         return {
             name: LayerRow(
                 entries=int(memory.database.entries),
@@ -429,9 +291,6 @@ class Run:
             )
             for name, memory in self.state.memories.items()
         }
-
-    def _entries(self) -> int:
-        return sum(int(memory.database.entries) for memory in self.state.memories.values())
 
     def _read_counters(self) -> dict[str, np.ndarray]:
         return {name: np.asarray(memory.database.counters) for name, memory in self.state.memories.items()}
@@ -445,28 +304,6 @@ class Run:
             self._totals[name] = tuple(int(a + b) for a, b in zip(before, gained, strict=True))
         self._counters = now
         self.progress = replace(self.progress, totals=dict(self._totals))
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM ask for a commit and an end; a second SIGINT interrupts at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            if self._stop.is_set() and number == signal.SIGINT:
-                raise KeyboardInterrupt
-            self._stop.set()
-
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _progress_line(self, quiet: bool) -> ProgressLine:
-        return ProgressLine(self._reader.log.total, done=self.progress.examples, quiet=quiet)
 
 
 def _clear(directory: Path) -> None:

@@ -1,17 +1,13 @@
 """The figures that a finished run leaves behind."""
 
-import platform
 import resource
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from ..monitoring import Summary
-from .window import StepTimes
+from ..monitoring import Summary, installed_versions
+from .timing import StepTimes
 
 if TYPE_CHECKING:
     from .run import Run
-
-_PACKAGES = ("lamina", "jax", "jaxlib", "flax", "optax", "numpy", "zarr", "apache-beam")
 
 
 def summarise(run: "Run", times: StepTimes) -> Summary:
@@ -30,7 +26,7 @@ def summarise(run: "Run", times: StepTimes) -> Summary:
         peak_rss_bytes=peak_rss_bytes(),
         compilations=len(progress.shapes),
         seed=run.config.seed,
-        versions={"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+        versions=installed_versions(),
     )
 
 
