@@ -207,6 +207,9 @@ def _effective_weights(entries: Entries, coefficients: Coefficients) -> jax.Arra
 def _exponentials(logits: list[jax.Array], entries: tuple[Entries, ...]) -> list[jax.Array]:
     """exp(logit − maximum over the live entries of all blocks); zero for empty slots."""
     masked = [jnp.where(e.live[:, None], x, -jnp.inf) for e, x in zip(entries, logits, strict=True)]
+    # Logits once computed are not computed again: fused twice, a large one rounds differently from its own
+    # maximum, and exp() of the difference is 0 or infinite instead of 1.
+    masked = jax.lax.optimization_barrier(masked)
     maximum = jnp.max(jnp.stack([jnp.max(x, axis=0) for x in masked]), axis=0)
     maximum = jnp.where(jnp.isfinite(maximum), maximum, 0)  # an empty database
     return [jnp.exp(x - maximum) for x in masked]

@@ -1,0 +1,137 @@
+"""The slow obvious forms of kernels and retrieval that tests compare with, in NumPy and in plain jnp."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from types import ModuleType
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from lamina.memory.database import EMPTY, Block, empty_block
+from lamina.memory.kernels import RBF, Kernel, Linear, WeightedSoftmax
+from lamina.memory.retrieval import Coefficients
+
+Array = Any  # NumPy's or JAX's
+
+
+@dataclass(frozen=True)
+class KernelCase:
+    """A kernel and its formula, written from the vectors themselves."""
+
+    kernel: Kernel
+    formula: Callable[[ModuleType, Array, Array], Array]  # (np or jnp, k [..., D], q [..., D]) → [...]
+
+    def __str__(self) -> str:
+        return type(self.kernel).__name__
+
+
+# Adding a kernel: write its class, add it here; every contract below then holds it to the same rules.
+KERNELS = [
+    KernelCase(Linear(), lambda xp, k, q: xp.sum(k * q, axis=-1)),
+    KernelCase(RBF(0.8), lambda xp, k, q: xp.exp(-xp.sum((q - k) ** 2, axis=-1) / (1.6 * sqrt(k.shape[-1])))),
+    KernelCase(WeightedSoftmax(0.6), lambda xp, k, q: xp.sum(k * q, axis=-1) / (0.6 * sqrt(k.shape[-1]))),
+]
+SUMMED = [case for case in KERNELS if not case.kernel.normalised]
+NORMALISED = [case for case in KERNELS if case.kernel.normalised]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The columns of all slots, and how they are cut into blocks."""
+
+    sizes: tuple[int, ...]
+    keys: Array  # [N, D]
+    values: Array  # [N, F]
+    weights: Array  # [N]
+    live: np.ndarray  # [N] bool
+    value_coefficients: Array  # [N]
+    weight_coefficients: Array  # [N]
+
+    def astype(self, dtype: Any) -> "Memory":
+        names = ("keys", "values", "weights", "value_coefficients", "weight_coefficients")
+        return replace(self, **{name: getattr(self, name).astype(dtype) for name in names})
+
+    def blocks(self, weighted: bool) -> tuple[Block, ...]:
+        """As a database has it; dead slots keep what they held, as after pruning."""
+        norms = np.sum(self.keys**2, axis=1), np.sqrt(np.sum(self.values**2, axis=1))
+        blocks = []
+        for rows in _cuts(self.sizes):
+            empty = empty_block(rows.stop - rows.start, self.keys.shape[1], 1, weighted=weighted)
+            block = replace(
+                empty,
+                keys=jnp.asarray(self.keys[rows]),
+                values=jnp.asarray(self.values[rows]),
+                weights=jnp.asarray(self.weights[rows]) if weighted else None,
+                created=jnp.asarray(np.where(self.live[rows], 1, EMPTY), jnp.int32),
+                key_norms=jnp.asarray(norms[0][rows]),
+                value_norms=jnp.asarray(norms[1][rows]),
+            )
+            blocks.append(block)
+        return tuple(blocks)
+
+    def coefficients(self, weighted: bool) -> tuple[Coefficients, ...]:
+        """Per block; zero for dead slots, as retrieval expects them."""
+        values, weights = (
+            np.where(self.live, c, 0) for c in (self.value_coefficients, self.weight_coefficients)
+        )
+        return tuple(
+            Coefficients(jnp.asarray(values[rows]), jnp.asarray(weights[rows]) if weighted else None)
+            for rows in _cuts(self.sizes)
+        )
+
+
+def random_memory(
+    sizes: Sequence[int],
+    seed: int,
+    *,
+    features: int = 3,
+    outputs: int = 2,
+    dead: float = 0.0,
+    ones: bool = False,
+) -> Memory:
+    """Float64 rows of unit size, of which a share is dead; coefficients of 1 or in [0.5, 2)."""
+    draw = np.random.default_rng(seed)
+    count = sum(sizes)
+    coefficients = np.ones((2, count)) if ones else draw.uniform(0.5, 2, (2, count))
+    return Memory(
+        tuple(sizes),
+        draw.normal(size=(count, features)),
+        draw.normal(size=(count, outputs)),
+        draw.uniform(0.1, 1, count),
+        draw.uniform(size=count) >= dead,
+        *coefficients,
+    )
+
+
+def answer(case: KernelCase, memory: Memory, queries: Array, xp: ModuleType = np) -> Array:
+    """What retrieval must return, [B, F]; with `xp=jnp` it can be differentiated."""
+    similarity = case.formula(xp, memory.keys[:, None], queries[None])  # [N, B]
+    if case.kernel.normalised:
+        logits = xp.where(memory.live[:, None], similarity, -xp.inf)
+        top = xp.max(logits, axis=0, initial=-1e300)
+        similarity = xp.exp(logits - top)
+    scores = similarity * xp.where(memory.live, memory.value_coefficients, 0)[:, None]
+    output = xp.einsum("nb,nf->bf", scores, memory.values)
+    if case.kernel.normalised:
+        weights = memory.weights * memory.weight_coefficients
+        output = output / xp.einsum("nb,n->b", similarity, weights)[:, None]
+    return output
+
+
+def finite_differences(
+    function: Callable[[np.ndarray], float], at: np.ndarray, step: float = 1e-6
+) -> np.ndarray:
+    """The gradient of a function of an array, by central differences."""
+    gradient = np.zeros_like(at)
+    for index in np.ndindex(at.shape):
+        up, down = at.copy(), at.copy()
+        up[index] += step
+        down[index] -= step
+        gradient[index] = (function(up) - function(down)) / (2 * step)
+    return gradient
+
+
+def _cuts(sizes: Sequence[int]) -> list[slice]:
+    ends = np.cumsum(sizes)
+    return [slice(int(end - size), int(end)) for size, end in zip(sizes, ends, strict=True)]
