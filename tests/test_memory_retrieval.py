@@ -61,7 +61,7 @@ def pullback(
 
 
 def run(
-    case: KernelCase, memory: Memory, queries: np.ndarray, cotangent: np.ndarray, *, trained: bool = False
+    case: KernelCase, memory: Memory, queries: np.ndarray, cotangent: np.ndarray, *, trained: bool = True
 ) -> tuple[np.ndarray, list[np.ndarray | None]]:
     """The output and the gradients in keys, values, weights and queries, over all slots."""
     normalised = case.kernel.normalised
@@ -85,21 +85,8 @@ def draw(seed: int, batch: int = 4) -> tuple[np.ndarray, np.ndarray]:
 
 @every_kernel
 @every_memory
-def test_value_and_query_gradient(case: KernelCase, memory: Memory) -> None:
+def test_value_and_all_gradients(case: KernelCase, memory: Memory) -> None:
     queries, cotangent = draw(10)
-    with jax.enable_x64(True):
-        value, gradients = run(case, memory, queries, cotangent)
-    np.testing.assert_allclose(value, answer(case, memory, queries), rtol=1e-12, atol=1e-14)
-    slow = finite_differences(lambda q: float(np.sum(answer(case, memory, q) * cotangent)), queries)
-    np.testing.assert_allclose(gradients[3], slow, rtol=1e-7, atol=1e-8)
-    # Entries are constants unless `trained`.
-    assert all(g is None or not g.any() for g in gradients[:3])
-
-
-@every_kernel
-@every_memory
-def test_all_gradients_of_trained_entries(case: KernelCase, memory: Memory) -> None:
-    queries, cotangent = draw(11)
 
     def loss(keys: Any, values: Any, weights: Any, queries: Any, xp: Any = np) -> Any:
         changed = replace(memory, keys=keys, values=values, weights=weights)
@@ -107,8 +94,9 @@ def test_all_gradients_of_trained_entries(case: KernelCase, memory: Memory) -> N
 
     at = [memory.keys, memory.values, memory.weights, queries]
     with jax.enable_x64(True):
-        _, found = run(case, memory, queries, cotangent, trained=True)
+        value, found = run(case, memory, queries, cotangent)
         exact = jax.grad(partial(loss, xp=jnp), argnums=(0, 1, 2, 3))(*(jnp.asarray(a) for a in at))
+    np.testing.assert_allclose(value, answer(case, memory, queries), rtol=1e-12, atol=1e-14)
     for number in range(4):
         if number == 2 and not case.kernel.normalised:
             continue
@@ -120,12 +108,22 @@ def test_all_gradients_of_trained_entries(case: KernelCase, memory: Memory) -> N
 
 
 @every_kernel
+def test_entries_are_constants_unless_trained(case: KernelCase) -> None:
+    memory, (queries, cotangent) = MEMORIES["several blocks"].astype(np.float32), map(np.float32, draw(11))
+    value, gradients = run(case, memory, queries, cotangent)
+    other_value, other = run(case, memory, queries, cotangent, trained=False)
+    np.testing.assert_array_equal(value, other_value)
+    np.testing.assert_array_equal(gradients[3], other[3])
+    assert all(g is None or not g.any() for g in other[:3])
+
+
+@every_kernel
 def test_cutting_into_blocks_changes_nothing(case: KernelCase) -> None:
     queries, cotangent = draw(12)
     memory = MEMORIES["several blocks, empty slots between"]
     with jax.enable_x64(True):
-        value, gradients = run(case, memory, queries, cotangent, trained=True)
-        other_value, other = run(case, replace(memory, sizes=ONE), queries, cotangent, trained=True)
+        value, gradients = run(case, memory, queries, cotangent)
+        other_value, other = run(case, replace(memory, sizes=ONE), queries, cotangent)
     np.testing.assert_allclose(value, other_value, rtol=1e-13, atol=1e-15)
     for found, expected in zip(gradients, other, strict=True):
         if found is not None and expected is not None:
@@ -133,10 +131,9 @@ def test_cutting_into_blocks_changes_nothing(case: KernelCase) -> None:
 
 
 @every_kernel
-@pytest.mark.parametrize("trained", [False, True])
-def test_empty_database_answers_zeros(case: KernelCase, trained: bool) -> None:
+def test_empty_database_answers_zeros(case: KernelCase) -> None:
     memory = replace(MEMORIES["several blocks"], live=np.zeros(11, bool))
-    value, gradients = run(case, memory.astype(np.float32), *map(np.float32, draw(13)), trained=trained)
+    value, gradients = run(case, memory.astype(np.float32), *map(np.float32, draw(13)))
     np.testing.assert_array_equal(value, np.zeros((4, 2)))
     for gradient in gradients:
         assert gradient is None or not gradient.any()
@@ -191,9 +188,9 @@ def test_rbf_at_its_only_key_is_the_value_with_gradient_zero() -> None:
 @every_kernel
 def test_float32_agrees_with_float64(case: KernelCase) -> None:
     memory, (queries, cotangent) = MEMORIES["several blocks, empty slots between"], draw(18)
-    single = run(case, memory.astype(np.float32), np.float32(queries), np.float32(cotangent), trained=True)
+    single = run(case, memory.astype(np.float32), np.float32(queries), np.float32(cotangent))
     with jax.enable_x64(True):
-        double = run(case, memory, queries, cotangent, trained=True)
+        double = run(case, memory, queries, cotangent)
     assert single[0].dtype == np.float32
     assert double[0].dtype == np.float64
     for found, expected in zip([single[0], *single[1]], [double[0], *double[1]], strict=True):
@@ -207,7 +204,7 @@ def test_any_magnitude_is_finite(case: KernelCase, scale: float) -> None:
     memory, (queries, cotangent) = MEMORIES["several blocks"], draw(19)
     memory = replace(memory, keys=scale * memory.keys).astype(np.float32)
     queries = np.float32(np.concatenate([scale * queries[:3], memory.keys[:1]]))
-    value, gradients = run(case, memory, queries, np.float32(cotangent), trained=True)
+    value, gradients = run(case, memory, queries, np.float32(cotangent))
     assert np.isfinite(value).all()
     assert all(g is None or np.isfinite(g).all() for g in gradients)
     if case.kernel.normalised:
@@ -220,7 +217,7 @@ def test_any_magnitude_is_finite(case: KernelCase, scale: float) -> None:
 def test_no_weight_at_all_answers_the_prior(case: KernelCase) -> None:
     memory = MEMORIES["several blocks"]
     memory = replace(memory, weights=np.zeros(11)).astype(np.float32)
-    value, gradients = run(case, memory, *map(np.float32, draw(20)), trained=True)
+    value, gradients = run(case, memory, *map(np.float32, draw(20)))
     np.testing.assert_array_equal(value, np.zeros((4, 2)))
     assert all(g is not None and not g.any() for g in gradients)
 
