@@ -1,8 +1,8 @@
 """The command line: `lamina COMMAND`.
 
 A user's mistake ends in one line on standard error and exit code 2, a failure in one line and exit code 1; a
-traceback is shown only with `--debug`. Rooms are imported by the commands that need them, so that `--help`,
-`list` and mistakes answer at once.
+traceback is shown only with `--debug`. Rooms are imported by the commands that need them, so that `--help`
+and a mistyped preset answer at once.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import __version__
-from .errors import LaminaError
+from .errors import ConfigError, LaminaError
 
 if TYPE_CHECKING:
     from .continual.config import RunConfig
@@ -28,7 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
-        return command(options)
+        code = command(options)
+        sys.stdout.flush()  # a reader that went away is noticed here, not at the interpreter's end
+        return code
     except LaminaError as error:
         if options.debug:
             raise
@@ -51,11 +53,11 @@ def _fail(line: str, code: int) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from .continual.config import config_yaml
+    from .continual.config import config_values, config_yaml
 
     config = _config(options)
     if options.print_config:
-        print(config_yaml(config), end="")
+        print(json.dumps(config_values(config)) if options.json else config_yaml(config).rstrip())
         return 0
     _prepare_jax()
     from .continual.run import Origin, Run
@@ -76,10 +78,10 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _execute(run: "Run", options: argparse.Namespace) -> int:
     if not options.quiet and not options.json:
-        if run.progress.repeated_steps:
-            print(
-                f"{run.progress.repeated_steps} steps since the last commit are done again", file=sys.stderr
-            )
+        if run.progress.finished:
+            print("the run is finished already; nothing is left to do", file=sys.stderr)
+        if run.repeating:
+            print(f"{run.repeating} steps since the last commit are done again", file=sys.stderr)
         if run.metrics_port is not None:
             print(f"metrics at http://127.0.0.1:{run.metrics_port}/metrics", file=sys.stderr)
         print(f"run folder: {run.directory}", file=sys.stderr)
@@ -151,7 +153,10 @@ def _inspect(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from .monitoring import write_report
 
-    path = write_report(Path(options.run_dir), Path(options.output) if options.output else None)
+    output = Path(options.output) if options.output else None
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        raise ConfigError(f"--output {output}: expected a file in a folder that exists")
+    path = write_report(Path(options.run_dir), output)
     print(json.dumps({"report": str(path)}) if options.json else f"report: {path}")
     return 0
 
@@ -359,7 +364,6 @@ def _add_execute_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive number, found {text}")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, found {text!r}")
+    return int(text)

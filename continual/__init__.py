@@ -1,9 +1,24 @@
-"""The harness: configurations, presets, the run and its checkpoints."""
+"""The harness: configurations, presets, the run and its checkpoints.
 
-from .config import RunConfig, config_yaml, override, parse_config, read_config
-from .loop import DivergedError
-from .presets import PRESETS, preset_values
-from .run import Origin, Outcome, Run
+Names are imported when first used, so that what needs no learner (a preset's name) answers at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .config import RunConfig, config_yaml, override, parse_config, read_config
+    from .finite import DivergedError
+    from .presets import PRESETS, preset_values
+    from .run import Origin, Outcome, Run
+
+_MODULES = {
+    "config": ("RunConfig", "config_yaml", "override", "parse_config", "read_config"),
+    "finite": ("DivergedError",),
+    "presets": ("PRESETS", "preset_values"),
+    "run": ("Origin", "Outcome", "Run"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "PRESETS",
@@ -18,3 +33,13 @@ __all__ = [
     "preset_values",
     "read_config",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -6,7 +6,7 @@ and whatever else advances (the reader, counts, the window of metrics not yet re
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from ..learners import Learner, Memory, State
 from ..memory.coefficients import Clock
 from ..memory.persist import TableMap, database_meta, load_database, table_change
 from ..memory.policies import Occupancy
-from ..memory.store import Generation, Store
+from ..memory.store import Generation, Store, TableChange
+from .finite import require_finite
 
 _LEARNER, _PROGRESS = "learner.npz", "progress.json"
+_TELLING = ("key_norms", "value_norms", "weights")  # columns that are finite only if the whole entry is
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,14 @@ class Checkpointer:
           tag: keeps this generation under a name.
 
         Raises:
+          DivergedError: an entry or a parameter is not finite; the commit before is intact.
           StorageError: the file system refused; the commit before is intact.
         """
         changes, maps = {}, {}
         for name, memory in state.memories.items():
             known = self.maps.get(name, TableMap.empty())
             changes[name], maps[name] = table_change(memory.database, known, state.step)
+        _require_finite(state, changes)
         layers = {name: database_meta(memory.database) for name, memory in state.memories.items()}
         blobs = {_LEARNER: _dump_learner(state), _PROGRESS: json.dumps(progress).encode()}
         self.store.commit(
@@ -67,6 +71,7 @@ def save(state: State, path: str | Path) -> None:
 
     Raises:
       ConfigError: the folder holds something.
+      DivergedError: an entry or a parameter is not finite.
       StorageError: the file system refused.
     """
     with Store.create(Path(path)) as store:
@@ -99,7 +104,9 @@ def load_state(generation: Generation, learner: Learner, start: State) -> tuple[
     Raises:
       ConfigError: the learner has other layers or shapes than the committed one.
     """
-    layers = generation.meta["layers"]
+    layers = generation.meta.get("layers")
+    if layers is None:
+        raise FormatError(f"{generation.path}: expected a learner's memory; found a store of something else")
     if set(layers) != set(learner.layers):
         raise ConfigError(
             f"{generation.path}: expected memories of the layers {sorted(learner.layers)}; "
@@ -113,9 +120,11 @@ def load_state(generation: Generation, learner: Learner, start: State) -> tuple[
         database, maps[name] = load_database(generation.tables[name], meta, generation.step)
         holes = bool(blob[f"{name}/holes"])
         memories[name] = Memory(
-            database, Occupancy.of(database, holes=holes), _load_clock(blob, name, start.memories[name])
+            database,
+            Occupancy.of(database, holes=holes),
+            _load_clock(blob, name, start.memories[name], generation.step),
         )
-    parameters, optimiser = _load_leaves(blob, (start.parameters, start.optimiser), generation)
+    parameters, optimiser = _load_leaves(generation, blob, (start.parameters, start.optimiser))
     return State(generation.step, memories, parameters, optimiser), maps
 
 
@@ -161,32 +170,36 @@ def _load_blob(generation: Generation) -> dict[str, np.ndarray]:
         return {name: file[name] for name in file.files}
 
 
-def _load_clock(blob: Mapping[str, np.ndarray], name: str, start: Memory) -> Clock | None:
-    """The committed clock; a learner that begins or ceases to use one takes all coefficients as 1."""
-    if start.clock is None:
-        return None
-    if f"{name}/clock/initial" not in blob:
-        raise ConfigError(
-            f"layer {name} was learnt without momentum and decay: expected learner.momentum and "
-            "learner.decay 0; found others"
-        )
-    coefficients = blob[f"{name}/clock/coefficients"]
-    return Clock(
-        len(coefficients),
-        float(blob[f"{name}/clock/initial"]),
-        coefficients,
-        blob[f"{name}/clock/velocities"],
-    )
+def _load_clock(blob: Mapping[str, np.ndarray], name: str, start: Memory, step: int) -> Clock | None:
+    """The committed clock; if the learner begins to use one, at rest with all coefficients 1."""
+    if f"{name}/clock/initial" in blob:
+        coefficients = blob[f"{name}/clock/coefficients"]
+        initial = float(blob[f"{name}/clock/initial"])
+        return Clock(len(coefficients), initial, coefficients, blob[f"{name}/clock/velocities"])
+    return None if start.clock is None else Clock(step, 1.0, np.ones(step), np.zeros(step))
 
 
-def _load_leaves(blob: Mapping[str, np.ndarray], like: Any, generation: Generation) -> Any:
+def _load_leaves(generation: Generation, blob: Mapping[str, np.ndarray], like: Any) -> Any:
     leaves, structure = jax.tree.flatten(like)
     stored = [blob[f"leaf/{number}"] for number in range(sum(name.startswith("leaf/") for name in blob))]
-    expected, found = [leaf.shape for leaf in leaves], [leaf.shape for leaf in stored]
+    expected, found = _kinds(leaves), _kinds(stored)
     if expected != found:
-        raise FormatError(
-            f"{generation.path}: expected parameters of shapes {expected}; found {found}: use the learner "
-            "and optimiser that wrote them"
+        raise ConfigError(
+            f"{generation.path}: expected parameters and an optimiser of {expected}; found {found}: use the "
+            f"network, optimiser and precision that wrote them"
         )
     # Copies: updates consume them.
     return jax.tree.unflatten(structure, [jnp.array(leaf) for leaf in stored])
+
+
+def _kinds(leaves: Sequence[Any]) -> str:
+    """Shapes and types in one line."""
+    return ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves) or "nothing"
+
+
+def _require_finite(state: State, changes: Mapping[str, TableChange]) -> None:
+    for name, change in changes.items():
+        columns = [change.appended[c] for c in _TELLING if c in change.appended]
+        require_finite(state.step, f"entries of layer {name}", columns)
+    leaves = map(np.asarray, jax.tree.leaves((state.parameters, state.optimiser)))
+    require_finite(state.step, "parameters", leaves)

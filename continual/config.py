@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as config
 
 from ..errors import ConfigError, MissingDataError
-from ..learners.config import LearnerConfig
+from ..learners.config import LEARNERS, LearnerConfig
 from ..stream import StreamConfig
 
 _STRICT = ConfigDict(extra="forbid")
@@ -66,6 +66,12 @@ class RunConfig:
     record_every: Annotated[int, Field(gt=0)] = 25
     evaluation: EvaluationConfig = EvaluationConfig()
     commit: CommitConfig = CommitConfig()
+
+    @model_validator(mode="after")
+    def _check(self) -> "RunConfig":
+        if self.log is not None and self.stream.drop_consumed:
+            raise ValueError("log names a log to be kept, and stream.drop_consumed deletes it: set one only")
+        return self
 
 
 _RUN = TypeAdapter(RunConfig)
@@ -150,9 +156,15 @@ def _one_line(error: ValidationError) -> str:
         return _unknown(path, str(first["loc"][-1]))
     if first["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return f"{path} is missing: add it to the configuration, or give --set {path}=VALUE"
+    if first["type"] == "union_tag_not_found":
+        return f"{path}.kind is missing: expected one of {', '.join(LEARNERS)}"
+    if first["type"] == "union_tag_invalid":
+        kind = str(first["ctx"]["tag"])
+        near = get_close_matches(kind, LEARNERS, n=3) or LEARNERS
+        return f"{path}.kind: unknown learner {kind!r}; did you mean {' or '.join(near)}?"
     message = str(first["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    if isinstance(first["input"], Mapping) or is_dataclass(first["input"]):
+    if first["type"] == "value_error" or isinstance(first["input"], Mapping):
         return f"{path or 'configuration'}: {message}"
     return f"{path}: {message}; found {first['input']!r}"
 

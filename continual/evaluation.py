@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import ConfigError
+from ..errors import ConfigError, LaminaError
 from ..learners import Learner, State, Task
 from ..stream import StreamConfig, open_source, read_good
 from ..stream.schema import Array, Schema
@@ -60,21 +60,28 @@ class HeldOut:
     Args:
       stream: the run's stream.
       split: the part of its data set to hold out.
+      most: where that part has no end, how much of it counts as all.
 
     Raises:
-      ConfigError: the source has no such part, or it is without an end.
+      ConfigError: the source has no such part, or it is without an end and `most` is not given.
+      MissingDataError, DataError: it cannot be read.
     """
 
-    def __init__(self, stream: StreamConfig, split: str) -> None:
+    def __init__(self, stream: StreamConfig, split: str, most: int | None = None) -> None:
         self.split = split
         self._on_bad_input = stream.on_bad_input
-        self._source = open_source(stream, split=split)
-        if self._source.length is None:
+        try:
+            self._source = open_source(stream, split=split)
+        except LaminaError as error:
+            hint = f"to evaluate on other data set evaluation.split (now {split}), or null for none"
+            raise type(error)(f"{error}; {hint}") from None
+        length = most if self._source.length is None else self._source.length
+        if length is None:
             raise ConfigError(
-                f"evaluation.split: the stream {stream.source} has no end to its part {split!r}; "
-                "set stream.limit, or evaluation.split to null"
+                f"evaluation.split: the part {split!r} of {stream.source} has no end: set "
+                f"evaluation.examples to evaluate on so many, or evaluation.split to null"
             )
-        self.length = self._source.length
+        self.length = length
 
     def evaluate(
         self,

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
+from ..durable import storage_errors
 from ..errors import LaminaError
 from ..learners import Result
 from ..monitoring import EvaluationRow, ProgressLine, StepRow, write_report, write_summary
+from ..monitoring.report import REPORT_NAME
 from ..monitoring.summary import SUMMARY_NAME
 from ..stream import Batch
 from .evaluation import Score, predictions, score
+from .finite import require_finite
 from .summary import summarise
 from .timing import StepTimes, Stopwatch
 
@@ -22,10 +25,6 @@ if TYPE_CHECKING:
 
 PHASE = "online"
 END_TAG = "end"  # keeps the memory of a finished run
-
-
-class DivergedError(LaminaError, ArithmeticError):
-    """Learning has left the finite numbers."""
 
 
 class Loop:
@@ -60,17 +59,12 @@ class Loop:
             if stop.is_set():
                 return False
             begin = time.perf_counter()
-            with self._watch.part("wait"):
-                batch = next(self._run.reader, None)
+            batch = self._next()
             if batch is None:
                 return True
-            self._update(batch)
+            with self._run.indivisible():
+                self._learn_from(batch, begin)
             done += 1
-            self._times.add(time.perf_counter() - begin)
-            if self._run.state.step % self._run.config.record_every == 0:
-                self._record()
-            if self._evaluation_due(len(batch.origins)):
-                self._evaluate(self._run.config.evaluation.examples)
             if self._commit_due():
                 self._commit()
             self._show()
@@ -80,14 +74,42 @@ class Loop:
         """At the stream's end: the last row, a full evaluation, the last commit, summary and report."""
         run = self._run
         if not run.progress.finished:
-            if run.progress.window.examples:
-                self._record()
-            self._evaluate(None)
-            run.progress = replace(run.progress, finished=True)
+            with run.indivisible():
+                self._end()
             run.commit(END_TAG)
+        report = run.directory / REPORT_NAME
         if not (run.directory / SUMMARY_NAME).exists():
+            with storage_errors(report):
+                report.unlink(missing_ok=True)  # somebody may have asked for one on the way
             write_summary(run.directory, summarise(run, self._times))
+        if not report.exists():
             write_report(run.directory)
+
+    def _next(self) -> Batch | None:
+        """The next batch; None at the end. If the stream is bad, what was learnt before is committed."""
+        try:
+            with self._watch.part("wait"):
+                return next(self._run.reader, None)
+        except LaminaError:
+            self._run.commit()
+            raise
+
+    def _learn_from(self, batch: Batch, begin: float) -> None:
+        self._update(batch)
+        self._times.add(time.perf_counter() - begin)
+        if self._run.state.step % self._run.config.record_every == 0:
+            self._record()
+        if self._evaluation_due(len(batch.origins)):
+            self._evaluate(self._run.config.evaluation.examples)
+
+    def _end(self) -> None:
+        run = self._run
+        skipped = run.reader.skipped - run.progress.skipped  # behind the last batch
+        run.progress = replace(run.progress, offset=run.reader.offset, skipped=run.reader.skipped)
+        if run.progress.window.examples or skipped:
+            self._record()
+        self._evaluate(None)
+        run.progress = replace(run.progress, finished=True)
 
     def _update(self, batch: Batch) -> None:
         with self._watch.part("compute"):
@@ -99,12 +121,7 @@ class Loop:
 
     def _score(self, batch: Batch, result: Result) -> None:
         outputs, losses = np.asarray(result.outputs), np.asarray(result.losses)
-        if not np.all(np.isfinite(losses)):
-            found = losses[~np.isfinite(losses)][0]
-            raise DivergedError(
-                f"step {self._run.state.step}: expected finite losses; found {found}: lower the learner's "
-                f"rates; the memory of the last commit is intact"
-            )
+        require_finite(self._run.state.step, "losses", [losses])
         predicted = predictions(self._run.learner.task, outputs)
         labels = batch.y.reshape(predicted.shape)
         self._run.recorder.predictions(batch.origins, labels, predicted, losses)

@@ -1,16 +1,16 @@
 """A run in its folder: created, resumed, executed, committed, closed."""
 
-import shutil
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax
 import numpy as np
 
-from ..durable import FolderLock, storage_errors, write_durably
-from ..errors import ConfigError, LaminaError, MissingDataError
+from ..durable import FolderLock
+from ..errors import LaminaError, MissingDataError
 from ..learners import Learner, build_learner, initial_key
 from ..memory.database import COUNTERS
 from ..memory.store import Store
@@ -20,10 +20,15 @@ from .checkpoint import Checkpointer, load_progress, load_state
 from .config import RunConfig, config_yaml, parse_config, read_config
 from .evaluation import HeldOut, task_of
 from .interrupts import interruptible
-from .loop import DivergedError, Loop
+from .loop import Loop
+from .new_folder import CONFIG, STARTING, NewFolder
 from .progress import Progress
 
-CONFIG, MEMORY, LOG = "config.yaml", "memory", "log"
+MEMORY, LOG = "memory", "log"
+
+
+class HaltedError(LaminaError, RuntimeError):
+    """A run that stopped in the middle of a step, so that only its last commit can go on."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,10 @@ class Origin:
         >>> Origin.parse("runs/digits@180").at
         180
         """
-        directory, _, at = text.partition("@")
-        return cls(Path(directory), int(at) if at.isdigit() else at or None)
+        directory, separator, at = text.rpartition("@")
+        if not separator or "/" in at:  # an @ in a folder's name
+            directory, at = text, ""
+        return cls(Path(directory), int(at) if at.isdecimal() else at or None)
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,7 @@ class Run:
       held_out: the data it is evaluated on, or None.
       recorder: where its metrics and predictions go.
       metrics_port: where Prometheus is served, or None.
+      repeating: steps after the last commit that are done again after this resume.
     """
 
     def __init__(
@@ -80,9 +88,11 @@ class Run:
         self.config = config
         self.directory = directory
         self.progress = Progress()
+        self.repeating = 0
         self._resources = resources
         self._stop = threading.Event()
-        jax.config.update("jax_enable_x64", config.precision == "float64")
+        self._halted = False
+        self._set_precision()
         store = self._open_store(origin)
         committed = store.generation() if store.head is not None else None
         if committed is not None and origin is None:
@@ -102,9 +112,10 @@ class Run:
         self._totals = dict(self.progress.totals)
         self._counters = self._read_counters()
         sinks = () if metrics_port is None else (PrometheusExporter(metrics_port),)
+        for sink in sinks:
+            resources.callback(sink.close)
         self.metrics_port = sinks[0].port if sinks else None
         self.recorder = resources.enter_context(self._open_recorder(positions, sinks))
-        self._count_repeated()
 
     @classmethod
     def create(
@@ -115,7 +126,7 @@ class Run:
         origin: Origin | None = None,
         metrics_port: int | None = None,
     ) -> "Run":
-        """Starts a run in a new folder; if that fails, the folder is left as it was.
+        """Starts a run in a new folder; if that fails, the folder is as it was before.
 
         Args:
           config: the configuration.
@@ -129,25 +140,14 @@ class Run:
           StorageError: the file system refused.
           MissingDataError, DataError: the stream or the memory cannot be read.
         """
-        with storage_errors(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as resources:
-            resources.enter_context(FolderLock(directory))
-            found = sorted(p.name for p in directory.iterdir() if p.name != ".lock")
-            if found:
-                raise ConfigError(
-                    f"{directory} is not empty (it holds {found[0]}): choose another --run-dir, "
-                    f"or go on with lamina resume {directory}"
-                )
-            cleaning = resources.enter_context(ExitStack())
-            cleaning.callback(_clear, directory)
+        if config.log is None:
             open_source(config.stream.with_seed(config.seed))  # fails at once where data is missing
-            write_durably(directory / CONFIG, config_yaml(config).encode())
-            inner = resources.enter_context(ExitStack())
-            run = cls(config, directory, inner, origin=origin, metrics_port=metrics_port)
+        with NewFolder(directory, config_yaml(config)) as folder, ExitStack() as resources:
+            run = cls(config, directory, resources, origin=origin, metrics_port=metrics_port)
             run.commit()
-            cleaning.pop_all()
-            run._resources = resources.pop_all()
+            run._resources = ExitStack()
+            run._resources.enter_context(folder.complete())
+            run._resources.push(resources.pop_all())
             return run
 
     @classmethod
@@ -160,11 +160,16 @@ class Run:
           FormatError: it is damaged, or written by a newer version.
         """
         if not (directory / CONFIG).exists():
-            raise MissingDataError(f"{directory}: expected a run's folder with {CONFIG}; there is none")
+            started = (directory / STARTING).exists()
+            raise MissingDataError(
+                f"{directory}: expected a run's folder with {CONFIG}; "
+                + ("found a run that never began: start it again" if started else "there is none")
+            )
         with ExitStack() as resources:
             resources.enter_context(FolderLock(directory))
             config = parse_config(read_config(directory / CONFIG))
             run = cls(config, directory, resources, metrics_port=metrics_port)
+            run._count_repeated()
             run._resources = resources.pop_all()
             return run
 
@@ -179,30 +184,60 @@ class Run:
           quiet: show no progress line.
 
         Raises:
-          DivergedError: a loss is not finite; the last commit is intact.
+          DivergedError: learning left the finite numbers; the last commit is intact.
+          StorageError: the file system refused; the last commit is intact.
           DataError: the stream is bad; what was learnt before is committed.
+          HaltedError: an earlier call ended in the middle of a step; close the run and resume it.
         """
+        self._set_precision()
+        self._check_whole()
         loop = Loop(self, quiet=quiet)
         with interruptible(self._stop), loop:
-            try:
-                finished = self.progress.finished or loop.learn(steps, self._stop)
-            except DivergedError:
-                raise
-            except LaminaError:
-                self.commit()
-                raise
+            finished = self.progress.finished or loop.learn(steps, self._stop)
             if finished:
                 loop.finish()
             else:
                 self.commit()
+        self._stop.clear()
         return Outcome(finished, self.progress)
+
+    @contextmanager
+    def indivisible(self) -> Iterator[None]:
+        """What is done inside is done wholly; failing that, only the last commit can go on."""
+        self._halted = True
+        yield
+        self._halted = False
 
     def stop(self) -> None:
         """Asks a running `execute` to commit and return after the present step; safe from any thread."""
         self._stop.set()
 
     def commit(self, tag: str | None = None) -> None:
-        """Makes everything durable now."""
+        """Makes everything durable now.
+
+        Args:
+          tag: keeps this commit under a name, to start other runs from.
+
+        Raises:
+          DivergedError: something learnt is not finite; the commit before is intact.
+          StorageError: the file system refused; the commit before is intact.
+          HaltedError: the run was stopped in the middle of a step or of a commit.
+        """
+        self._check_whole()
+        with self.indivisible():
+            self._commit(tag)
+
+    def close(self) -> None:
+        """Frees the folder, the port and the pipeline; closing twice is harmless."""
+        self._resources.close()
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _commit(self, tag: str | None) -> None:
         self._add_counts()
         progress = {
             "run": self.progress.to_json(),
@@ -218,15 +253,15 @@ class Run:
         self._checkpointer = self._checkpointer.commit(self.state, progress, meta, tag)
         self.recorder.committed()
 
-    def close(self) -> None:
-        """Frees the folder, the port and the pipeline; closing twice is harmless."""
-        self._resources.close()
+    def _set_precision(self) -> None:
+        jax.config.update("jax_enable_x64", self.config.precision == "float64")
 
-    def __enter__(self) -> "Run":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _check_whole(self) -> None:
+        if self._halted:
+            raise HaltedError(
+                f"{self.directory}: the run was stopped in the middle of a step; close it, and go on "
+                f"from its last commit with Run.resume"
+            )
 
     def _open_store(self, origin: Origin | None) -> Store:
         path = self.directory / MEMORY
@@ -242,8 +277,8 @@ class Run:
 
     def _open_stream(self) -> None:
         stream = self.config.stream.with_seed(self.config.seed)
-        split = self.config.evaluation.split
-        self.held_out = None if split is None else HeldOut(stream, split)
+        held_out = self.config.evaluation
+        self.held_out = None if held_out.split is None else HeldOut(stream, held_out.split, held_out.examples)
         log, builder = Path(self.config.log or self.directory / LOG), None
         if self.config.log is None:
             builder = self._resources.enter_context(LogBuilder(stream, log, self.progress.offset))
@@ -275,9 +310,12 @@ class Run:
         )
 
     def _count_repeated(self) -> None:
-        """Counts the steps after the last commit that are now done again."""
-        dropped = -(-self.recorder.dropped.examples // self.config.batch_size)
-        self.progress = replace(self.progress, repeated_steps=self.progress.repeated_steps + dropped)
+        """Counts the steps after the last commit that are now done again, at once durably."""
+        self.repeating = -(-self.recorder.dropped.examples // self.config.batch_size)
+        if self.repeating:
+            repeated = self.progress.repeated_steps + self.repeating
+            self.progress = replace(self.progress, repeated_steps=repeated)
+            self.commit()
 
     def layer_rows(self) -> dict[str, LayerRow]:
         """Each layer's entries, capacity, bytes and counts, as of now."""
@@ -304,10 +342,3 @@ class Run:
             self._totals[name] = tuple(int(a + b) for a, b in zip(before, gained, strict=True))
         self._counters = now
         self.progress = replace(self.progress, totals=dict(self._totals))
-
-
-def _clear(directory: Path) -> None:
-    """Empties the folder of a run that could not start."""
-    for path in directory.iterdir():
-        if path.name != ".lock":
-            shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -16,6 +16,7 @@ def summarise(run: "Run", times: StepTimes) -> Summary:
     evaluated = progress.evaluation.mean_loss()
     return Summary(
         examples=progress.examples,
+        skipped_examples=progress.skipped,
         steps=run.state.step,
         prequential_accuracy=progress.phase.accuracy(task),
         test_accuracy=progress.evaluation.accuracy(task),

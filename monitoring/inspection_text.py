@@ -40,8 +40,9 @@ def format_summary(summary: Summary) -> str:
       Lines of text, without a final line end.
     """
     layers = summary.layers.values()
+    skipped = f", {summary.skipped_examples:,} skipped" if summary.skipped_examples else ""
     figures = {
-        "examples": f"{summary.examples:,} in {summary.steps:,} steps",
+        "examples": f"{summary.examples:,} in {summary.steps:,} steps{skipped}",
         "prequential accuracy": ratio_text(summary.prequential_accuracy),
         "test accuracy": ratio_text(summary.test_accuracy),
         "loss": ratio_text(summary.loss),

@@ -33,6 +33,7 @@ class Summary:
     compilations: int  # distinct shapes the training step was compiled for
     seed: int  # the one seed of the run
     versions: Mapping[str, str] = field(default_factory=dict)  # package name → version
+    skipped_examples: int = 0  # bad examples passed over
     format: int = _FORMAT_VERSION  # of this file
 
     def document(self) -> dict[str, Any]:

@@ -7,12 +7,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
-from lamina.memory import Store
-from lamina.monitoring import read_table, reproducible
 from lamina.stream import StreamConfig, build_log
+from tiny_runs import contents, saved_progress
 
 KILLS, INTERVAL, BATCH = 10, 4, 8
 
@@ -89,8 +87,8 @@ def test_killed_ten_times_equals_uninterrupted(
         assert _ask(server, ["resume", str(killed), "--quiet"], kill) == -9
     _ask(server, ["resume", str(killed), "--quiet"])
 
-    assert _progress(killed)["repeated_steps"] <= KILLS * INTERVAL
-    assert _comparable(killed) == _comparable(whole)
+    assert saved_progress(killed)["repeated_steps"] <= KILLS * INTERVAL
+    assert contents(killed) == contents(whole)
 
 
 def _ask(server: subprocess.Popen[str], arguments: list[str], kill: dict | None = None) -> int:
@@ -100,32 +98,3 @@ def _ask(server: subprocess.Popen[str], arguments: list[str], kill: dict | None 
     if kill is None:
         assert answer["status"] == 0, answer["stderr"]
     return answer["status"]
-
-
-def _progress(run: Path) -> dict[str, object]:
-    with Store.open(run / "memory") as store:
-        return json.loads(store.generation().blob("progress.json"))["run"]
-
-
-def _comparable(run: Path) -> dict[str, object]:
-    """Everything that a run leaves, but for wall-clock times, as bytes and plain values."""
-    with Store.open(run / "memory") as store:
-        generation = store.generation()
-        tables = {}
-        for name, table in generation.tables.items():
-            alive = table.alive()
-            order = np.argsort(table.read("slot")[alive])
-            tables[name] = {c: table.read(c)[alive][order].tobytes() for c in table.columns}
-        progress = json.loads(generation.blob("progress.json"))
-        progress["run"] = {
-            k: v for k, v in progress["run"].items() if k not in ("wall_seconds", "repeated_steps")
-        }
-        del progress["positions"]["table_bytes"]  # times have more or fewer digits
-        return {
-            "rows": [reproducible(row) for row in read_table(run / "metrics.jsonl")],
-            "predictions": (run / "predictions.bin").read_bytes(),
-            "tables": tables,
-            "layers": generation.meta["layers"],
-            "learner": generation.blob("learner.npz"),
-            "progress": progress,
-        }
