@@ -9,8 +9,6 @@ same run, one right after the other: `floor` appends the same bytes to one raw f
 atomic nor durable), `ours` is `Store.commit`.
 """
 
-import argparse
-import json
 import os
 import shutil
 import sys
@@ -28,6 +26,8 @@ from lamina.memory.store import Store, TableChange
 from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec
 
+from ._harness import command_line, save, side_by_side
+
 Rows = dict[str, NDArray[Any]]
 
 
@@ -40,30 +40,35 @@ class Case:
     width: int  # D = F
     rows: int  # a commit
     commits: int
-    quick_commits: int
 
 
-CASES = (
-    Case("narrow", tables=1, width=64, rows=6400, commits=156, quick_commits=40),
-    Case("wide", tables=3, width=3072, rows=1600, commits=16, quick_commits=6),
-)
+CASES = {
+    "full": (
+        Case("narrow", tables=1, width=64, rows=6400, commits=156),
+        Case("wide", tables=3, width=3072, rows=1600, commits=16),
+    ),
+    "quick": (
+        Case("narrow", tables=1, width=64, rows=6400, commits=40),
+        Case("wide", tables=3, width=3072, rows=1600, commits=6),
+    ),
+    "tiny": (
+        Case("narrow", tables=1, width=8, rows=64, commits=3),
+        Case("wide", tables=3, width=96, rows=16, commits=2),
+    ),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the cases, prints a line for each way, and optionally writes JSON."""
-    parser = argparse.ArgumentParser(prog="benchmarks.store", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer commits; under a minute")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
-    options = parser.parse_args(arguments)
-    results = [measure(case, quick=options.quick) for case in CASES]
+    options = command_line("store", __doc__).parse_args(arguments)
+    results = [measure(case) for case in CASES[options.size]]
     for result in results:
         _print(result)
-    if options.json is not None:
-        options.json.write_text(json.dumps(results, indent=2) + "\n")
+    save(results, options.json)
     return 0
 
 
-def measure(case: Case, *, quick: bool) -> dict[str, Any]:
+def measure(case: Case) -> dict[str, Any]:
     """Times every commit of a case in the three ways, then opening and reading the store.
 
     Returns:
@@ -71,27 +76,21 @@ def measure(case: Case, *, quick: bool) -> dict[str, Any]:
       the whole run), and `open_seconds`, `read_seconds` of our store.
     """
     folder = Path(tempfile.mkdtemp(prefix="lamina-store-", dir=os.environ.get("TMPDIR")))
-    commits = case.quick_commits if quick else case.commits
     rows = entries(case.width, case.rows)
-    ways: dict[str, Callable[[int], None]] = {
+    ways = {
         "floor": raw_file(folder / "raw", case, rows),
         "peer": plain_zarr(folder / "zarr", case, rows),
         "ours": generations(folder / "store", case, rows),
     }
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
     try:
-        for step in range(1, commits + 1):
-            for way, commit in ways.items():
-                start = time.perf_counter()
-                commit(step)
-                seconds[way].append(time.perf_counter() - start)
+        seconds = side_by_side(ways, case.commits)
         megabytes = case.tables * sum(column.nbytes for column in rows.values()) / 1e6
         return {
             "case": case.name,
-            "entries": case.tables * case.rows * commits,
+            "entries": case.tables * case.rows * case.commits,
             "megabytes_per_commit": megabytes,
             "commit_seconds": {w: float(np.median(s)) for w, s in seconds.items()},
-            "megabytes_per_second": {w: megabytes * commits / sum(s) for w, s in seconds.items()},
+            "megabytes_per_second": {w: megabytes * case.commits / sum(s) for w, s in seconds.items()},
             **read_back(folder / "store", case),
         }
     finally:

@@ -1,0 +1,76 @@
+"""Every benchmark runs and writes its figures; what the figures are is not judged here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def check_pass(figures: Any) -> None:
+    plan, growing = figures["plan"], figures["growing"]
+    features, classes = plan["features"], plan["classes"]
+    assert [point["entries"] for point in growing["points"]] == plan["entries"] == [128, 512]
+    assert growing["compilations"] == len(plan["entries"])  # filling compiles no training step
+    for point in growing["points"]:
+        assert point["slots"] in growing["capacities"]
+        assert point["slots"] >= point["entries"]
+        # Floats: keys, values, two norms; and three integers a slot.
+        numbers = 2 * (2 * features + 5) + features + classes + 5
+        assert point["database_bytes"] == 4 * point["slots"] * numbers
+        assert min(point["step_seconds"], point["floor_seconds"], point["gigabytes_per_second"]) > 0
+    # Two points lie on their line, so the pass is the sum over it at the slots before each of its steps.
+    slots = [min(c for c in growing["capacities"] if c >= entries) for entries in range(0, 512, 16)]
+    xs, ys = zip(*((point["slots"], point["step_seconds"]) for point in growing["points"]), strict=True)
+    slope = (ys[1] - ys[0]) / (xs[1] - xs[0])
+    steps = sum(ys[0] + slope * (count - xs[0]) for count in slots)
+    assert growing["pass_seconds"] - growing["pass_compile_seconds"] == pytest.approx(steps, abs=1e-9)
+    assert growing["fit_by_slots"]["slope"] == pytest.approx(slope)
+    assert growing["fit_by_entries"]["largest_residual"] < 1e-6
+    for strategy in ("fixed", "fixed_lean"):
+        fixed = figures[strategy]
+        assert [point["slots"] for point in fixed["points"]] == [528, 528]
+        assert fixed["database_bytes"] == 4 * 528 * (2 * 2 * features + features + classes)
+        mean = np.mean([point["step_seconds"] for point in fixed["points"]])
+        assert fixed["pass_seconds"] - fixed["pass_compile_seconds"] == pytest.approx(32 * mean)
+        assert figures["ratios"][strategy] == fixed["pass_seconds"] / growing["pass_seconds"]
+        assert fixed["peak_rss_bytes"] > fixed["database_bytes"]
+        assert np.max(np.abs(np.subtract(fixed["outputs"], growing["outputs"]))) < 1e-4
+    assert np.max(np.abs(growing["outputs"])) > 0.01  # something was learnt by then
+    assert figures["largest_difference"] < 1e-3
+
+
+def check_store(figures: Any) -> None:
+    assert [(case["case"], case["entries"]) for case in figures] == [("narrow", 192), ("wide", 96)]
+    for case in figures:
+        assert set(case["commit_seconds"]) == set(case["megabytes_per_second"]) == {"floor", "peer", "ours"}
+        assert min(case["commit_seconds"].values()) > 0
+        assert case["read_megabytes_per_second"] == pytest.approx(
+            case["entries"] * _store_row_bytes(case["case"]) / 1e6 / case["read_seconds"]
+        )
+
+
+def _store_row_bytes(case: str) -> int:
+    return 4 * (2 * {"narrow": 8, "wide": 96}[case] + 6)  # keys and values, and six single columns
+
+
+CHECKS = {"pass": check_pass, "store": check_store}
+
+
+def test_every_benchmark_is_checked() -> None:
+    assert {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")} == set(CHECKS)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_benchmark_writes_its_figures(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--tiny", "--json", str(file)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+    CHECKS[name](json.loads(file.read_text()))
