@@ -1,8 +1,10 @@
 """Networks: residual stacks of growing layers, and the parametric network of the same shape."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from .layers import GrowingLayer, Recall, rms_norm
@@ -49,12 +51,15 @@ class ResidualMLP(Network):
     def __init__(
         self, features: int, outputs: int, blocks: int, width: int, activation: str, *, rngs: nnx.Rngs
     ) -> None:
+        dtype = jnp.result_type(float)
+        norm = partial(nnx.RMSNorm, features, param_dtype=dtype, rngs=rngs)
+        dense = partial(nnx.Linear, use_bias=False, param_dtype=dtype, rngs=rngs)
         self.activation = activation
-        self.norms = nnx.List([nnx.RMSNorm(features, rngs=rngs) for _ in range(blocks)])
-        self.inner = nnx.List([nnx.Linear(features, width, use_bias=False, rngs=rngs) for _ in range(blocks)])
-        self.outer = nnx.List([nnx.Linear(width, features, use_bias=False, rngs=rngs) for _ in range(blocks)])
-        self.final_norm = nnx.RMSNorm(features, rngs=rngs)
-        self.readout = nnx.Linear(features, outputs, use_bias=False, rngs=rngs)
+        self.norms = nnx.List([norm() for _ in range(blocks)])
+        self.inner = nnx.List([dense(features, width) for _ in range(blocks)])
+        self.outer = nnx.List([dense(width, features) for _ in range(blocks)])
+        self.final_norm = norm()
+        self.readout = dense(features, outputs)
 
     def __call__(self, x: jax.Array, recall: Recall) -> jax.Array:
         stream = x.reshape(x.shape[0], -1)
