@@ -53,10 +53,10 @@ def _fail(line: str, code: int) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from .continual.config import config_values, config_yaml
-
     config = _config(options)
     if options.print_config:
+        from .continual.config import config_values, config_yaml
+
         print(json.dumps(config_values(config)) if options.json else config_yaml(config).rstrip())
         return 0
     _prepare_jax()
@@ -246,14 +246,23 @@ def _free_directory(parent: Path, name: str) -> Path:
 
 def _config(options: argparse.Namespace) -> "RunConfig":
     """The configuration that the options of `_add_config_options` describe."""
-    from .continual.config import override, parse_config, read_config
-    from .continual.presets import preset_values
+    values = _values(options.config)
+    from .continual.config import override, parse_config
 
-    is_file = options.config.endswith((".yaml", ".yml"))
-    values = read_config(Path(options.config)) if is_file else preset_values(options.config)
     if options.seed is not None:
         values["seed"] = options.seed
     return parse_config(override(values, options.set + _runner_settings(options)))
+
+
+def _values(config: str) -> dict[str, Any]:
+    """What a preset or a YAML file says."""
+    if config.endswith((".yaml", ".yml")):
+        from .continual.config import read_config
+
+        return read_config(Path(config))
+    from .continual.presets import preset_values
+
+    return preset_values(config)
 
 
 def _runner_settings(options: argparse.Namespace) -> list[str]:

@@ -150,7 +150,7 @@ def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _one_line(error: ValidationError) -> str:
     # Where a value may be of several types, the error that went deepest is about the one that was meant.
-    first = max(error.errors(include_url=False), key=lambda each: len(_path(each["loc"])))
+    first = max(error.errors(include_url=False), key=lambda e: (len(_path(e["loc"])), len(e["loc"])))
     path = ".".join(_path(first["loc"]))
     if first["type"] == "unexpected_keyword_argument":
         return _unknown(path, str(first["loc"][-1]))
