@@ -156,7 +156,8 @@ class Loop:
 
     def _evaluation_due(self, batch: int) -> bool:
         every = self._run.config.evaluation.every_examples
-        if self._run.held_out is None or every is None:
+        at_end = self._run.progress.offset == self._run.reader.log.total  # evaluated in full by `finish`
+        if self._run.held_out is None or every is None or at_end:
             return False
         return self._run.progress.examples // every > (self._run.progress.examples - batch) // every
 

@@ -26,6 +26,9 @@ _CIFAR = {
     "evaluation": {"every_examples": 10_000, "examples": 1_000},
 }
 
+# Room for every example and a batch of initial entries, so that the last block is no larger than it need be.
+_CIFAR_MEMORY = {"initial_capacity": 4096, "capacity": 50_016}
+
 PRESETS: dict[str, Preset] = {
     "digits-online": Preset(
         "1,438 handwritten digits of scikit-learn, once, through growing RBF layers; seconds",
@@ -55,7 +58,7 @@ PRESETS: dict[str, Preset] = {
                 "blocks": 1,
                 "temperature": 5,
                 "value_rate": 1,
-                "memory": {"initial_capacity": 4096},
+                "memory": {"initial_capacity": 4096, "capacity": 60_000},
             },
             "batch_size": 16,
             "evaluation": {"every_examples": 10_000, "examples": 1_000},
@@ -66,7 +69,7 @@ PRESETS: dict[str, Preset] = {
         {
             **_CIFAR,
             "learner": {"kind": "rbf", "blocks": 2, "temperature": 10, "value_rate": 10,
-                        "memory": {"initial_capacity": 4096}},
+                        "memory": _CIFAR_MEMORY},
         },
     ),
     "cifar10-online-softmax": Preset(
@@ -74,7 +77,7 @@ PRESETS: dict[str, Preset] = {
         {
             **_CIFAR,
             "learner": {"kind": "softmax", "blocks": 2, "temperature": 6, "value_rate": 3,
-                        "weight_rate": 0.003, "memory": {"initial_capacity": 4096}},
+                        "weight_rate": 0.003, "memory": _CIFAR_MEMORY},
         },
     ),
 }  # fmt: skip
