@@ -67,7 +67,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 0.0), (0.0, 0.05), (0.8, 0.1)])
+@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.8, 0.1)])
 def test_a_linear_layer_is_a_dense_layer_trained_by_sgd(momentum: float, decay: float) -> None:
     learner = growing("linear", momentum=momentum, decay=decay)
     state = learner.init(jax.random.key(0))
@@ -131,7 +131,7 @@ def test_a_softmax_layer_is_algorithm_3() -> None:
 # The triple's contract
 
 
-@pytest.mark.parametrize("kind", ["linear", "rbf", "softmax"])
+@pytest.mark.parametrize("kind", ["rbf", "softmax"])
 def test_predict_before_an_update_is_what_the_update_predicts(kind: str) -> None:
     learner = growing(kind, blocks=1, momentum=0.5, decay=0.01)
     state = learner.init(jax.random.key(1))
@@ -144,7 +144,7 @@ def test_predict_before_an_update_is_what_the_update_predicts(kind: str) -> None
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("kind", ["linear", "rbf", "softmax"])
 def test_the_order_within_a_batch_only_orders_rows(kind: str) -> None:
-    learner = growing(kind, blocks=1, initial_entries=4) if kind == "softmax" else growing(kind, blocks=1)
+    learner = growing(kind, blocks=1 if kind == "softmax" else 0)
     straight, shuffled = learner.init(jax.random.key(2)), learner.init(jax.random.key(2))
     order = np.array([2, 0, 1])
     for batch in stream(5, seed=6):
@@ -185,6 +185,7 @@ def test_predictions_do_not_depend_on_the_budget_of_scores() -> None:
     assert found.shape == (37, 3)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(learner.predict(state, x[:32]), found[:32])
+    np.testing.assert_allclose(learner.predict(state, x.reshape(37, 2, 2)), found, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(learner.predict(state, x), found)
 
 
@@ -205,15 +206,6 @@ def test_outputs_are_as_wide_as_the_declared_classes() -> None:
     assert learner.predict(state, batch.x).argmax(axis=1).tolist() == [0] * B
 
 
-def test_images_are_flattened() -> None:
-    flat, square = growing("rbf"), growing("rbf")
-    one, other = flat.init(jax.random.key(0)), square.init(jax.random.key(0))
-    for batch in stream(3, seed=10):
-        one, expected = flat.update(one, batch)
-        other, found = square.update(other, batch._replace(x=batch.x.reshape(B, 2, 2)))
-        np.testing.assert_array_equal(found.outputs, expected.outputs)
-
-
 def test_the_step_is_compiled_once_per_capacity_and_batch_size() -> None:
     learner = growing("rbf", memory=MemoryConfig(initial_capacity=6, capacity=12))
     state = learner.init(jax.random.key(0))
@@ -229,7 +221,7 @@ def test_the_step_is_compiled_once_per_capacity_and_batch_size() -> None:
 
 
 def test_an_update_consumes_the_state_but_init_starts_anew() -> None:
-    learner = growing("softmax", blocks=1)
+    learner = growing("softmax")
     first = learner.init(jax.random.key(3))
     batch = next(stream(1, seed=12))
     _, expected = learner.update(first, batch)
