@@ -145,14 +145,13 @@ def _backward(kernel: Kernel, trained: bool, residuals: Any, gradient: jax.Array
             pull = pull - _effective_weights(e, c)[:, None] * alignment
             pull = pull * s.similarity  # ∂loss/∂logit
         pairs = Pairs(s.dots, query_norms, e.key_norms)
-        by_dot, by_norm = kernel.slopes(s.similarity, pairs, features)
-        query_gradient = query_gradient + _combine(pull * by_dot, e.keys)
-        own_slope = own_slope + jnp.sum(pull * by_norm, axis=0)
+        slopes = kernel.slopes(s.similarity, pairs, features)
+        query_gradient = query_gradient + _combine(pull * slopes.by_dot, e.keys)
+        own_slope = own_slope + jnp.sum(pull * slopes.by_query_norm, axis=0)
         if trained:
-            entry_gradients.append(
-                _entry_gradient(e, c, s.similarity, pull * by_dot, pull * by_norm, queries, gradient,
-                                None if denominator is None else alignment)
-            )  # fmt: skip
+            towards = None if denominator is None else alignment
+            pulls = pull * slopes.by_dot, pull * slopes.by_key_norm
+            entry_gradients.append(_entry_gradient(e, c, s.similarity, pulls, queries, gradient, towards))
     query_gradient = query_gradient + 2 * queries * own_slope[:, None]
     return tuple(entry_gradients) if trained else None, None, query_gradient
 
@@ -164,12 +163,12 @@ def _entry_gradient(
     entries: Entries,
     coefficients: Coefficients,
     similarity: jax.Array,
-    by_dot: jax.Array,
-    by_norm: jax.Array,
+    pulls: tuple[jax.Array, jax.Array],  # ∂loss/∂⟨k, q⟩ and ∂loss/∂‖k‖², [n, B]
     queries: jax.Array,
     gradient: jax.Array,
     alignment: jax.Array | None,
 ) -> Any:
+    by_dot, by_norm = pulls
     keys = by_dot @ queries + 2 * entries.keys * jnp.sum(by_norm, axis=1)[:, None]
     values = (similarity * coefficients.values[:, None]) @ gradient
     weights = None

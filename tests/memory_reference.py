@@ -9,7 +9,18 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from lamina.memory.database import EMPTY, Block, empty_block
-from lamina.memory.kernels import RBF, Kernel, Linear, WeightedSoftmax
+from lamina.memory.kernels import (
+    RBF,
+    Cosine,
+    Kernel,
+    Laplace,
+    Linear,
+    Matern32,
+    Matern52,
+    Polynomial,
+    RationalQuadratic,
+    WeightedSoftmax,
+)
 from lamina.memory.retrieval import Coefficients
 
 Array = Any  # NumPy's or JAX's
@@ -26,11 +37,42 @@ class KernelCase:
         return type(self.kernel).__name__
 
 
+def distance(xp: ModuleType, k: Array, q: Array) -> Array:
+    return xp.sqrt(xp.sum((q - k) ** 2, axis=-1))
+
+
+def length(k: Array, temperature: float) -> float:
+    return sqrt(temperature * sqrt(k.shape[-1]))
+
+
+def matern32(xp: ModuleType, u: Array) -> Array:
+    return (1 + u) * xp.exp(-u)
+
+
+def matern52(xp: ModuleType, u: Array) -> Array:
+    return (1 + u + u**2 / 3) * xp.exp(-u)
+
+
 # Adding a kernel: write its class, add it here; every contract below then holds it to the same rules.
 KERNELS = [
     KernelCase(Linear(), lambda xp, k, q: xp.sum(k * q, axis=-1)),
-    KernelCase(RBF(0.8), lambda xp, k, q: xp.exp(-xp.sum((q - k) ** 2, axis=-1) / (1.6 * sqrt(k.shape[-1])))),
-    KernelCase(WeightedSoftmax(0.6), lambda xp, k, q: xp.sum(k * q, axis=-1) / (0.6 * sqrt(k.shape[-1]))),
+    KernelCase(RBF(0.8), lambda xp, k, q: xp.exp(-((distance(xp, k, q) / length(k, 0.8)) ** 2) / 2)),
+    KernelCase(WeightedSoftmax(0.6), lambda xp, k, q: xp.sum(k * q, axis=-1) / length(k, 0.6) ** 2),
+    KernelCase(Laplace(0.8), lambda xp, k, q: xp.exp(-distance(xp, k, q) / length(k, 0.8))),
+    KernelCase(Matern32(0.8), lambda xp, k, q: matern32(xp, sqrt(3) * distance(xp, k, q) / length(k, 0.8))),
+    KernelCase(Matern52(0.8), lambda xp, k, q: matern52(xp, sqrt(5) * distance(xp, k, q) / length(k, 0.8))),
+    KernelCase(
+        RationalQuadratic(0.8, shape=1.5),
+        lambda xp, k, q: (1 + (distance(xp, k, q) / length(k, 0.8)) ** 2 / 3) ** -1.5,
+    ),
+    KernelCase(
+        Polynomial(0.7, degree=3, constant=0.5),
+        lambda xp, k, q: (xp.sum(k * q, axis=-1) / length(k, 0.7) ** 2 + 0.5) ** 3,
+    ),
+    KernelCase(
+        Cosine(),
+        lambda xp, k, q: xp.sum(k * q, axis=-1) / xp.sqrt(xp.sum(k * k, axis=-1) * xp.sum(q * q, axis=-1)),
+    ),
 ]
 SUMMED = [case for case in KERNELS if not case.kernel.normalised]
 NORMALISED = [case for case in KERNELS if case.kernel.normalised]
