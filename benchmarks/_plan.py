@@ -55,9 +55,9 @@ PLANS = {
     ),
     "quick": Plan(
         features=1024,
-        examples=16_000,
+        examples=12_000,
         initial_capacity=1024,
-        entries=(2_000, 4_000, 8_000, 16_000),
+        entries=(3_000, 6_000, 12_000),
         rounds=5,
     ),
     "tiny": Plan(
