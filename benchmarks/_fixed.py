@@ -19,6 +19,7 @@ from lamina.learners.layers import rms_norm
 from lamina.learners.losses import cross_entropy
 from lamina.memory import RBF, Block, Coefficients, retrieve
 
+from ._floor import stream
 from ._harness import side_by_side
 from ._plan import Plan
 
@@ -60,25 +61,31 @@ def measure(plan: Plan, *, lean: bool, optimiser: str) -> dict[str, Any]:
     """Times the step with few entries and with all of them.
 
     Returns:
-      `points` (entries, slots, step and compile seconds) and `database_bytes`.
+      `points` (entries, slots, step and compile seconds, bandwidth in turn with the steps) and
+      `database_bytes`.
     """
     fixed, points = Fixed(plan, lean=lean, optimiser=optimiser), []
+    database_bytes = sum(rows.nbytes for rows in jax.tree.leaves(fixed.tree))
+    ways = {"step": fixed.learn, "floor": lambda _: stream(jax.tree.leaves(fixed.tree))}
     for number in (0, -1):
         # Skipped rows stay zero: what is stored does not change what a step costs.
         fixed.entries = plan.untimed[number]
         start = time.perf_counter()
         fixed.learn(0)
         first = time.perf_counter() - start
-        step = float(np.median(side_by_side({"step": fixed.learn}, plan.rounds)["step"]))
+        stream(jax.tree.leaves(fixed.tree))
+        seconds = side_by_side(ways, plan.rounds)
+        step, floor = (float(np.median(seconds[way])) for way in ways)
         points.append(
             {
                 "entries": plan.entries[number],
                 "slots": plan.fixed_rows,
                 "step_seconds": step,
+                "gigabytes_per_second": database_bytes / floor / 1e9,
                 "compile_seconds": max(0.0, first - step),
             }
         )
-    return {"points": points, "database_bytes": sum(rows.nbytes for rows in jax.tree.leaves(fixed.tree))}
+    return {"points": points, "database_bytes": database_bytes}
 
 
 def _step(plan: Plan, answer: Answer, train: optax.GradientTransformation) -> Callable[..., Any]:
