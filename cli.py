@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -60,7 +61,8 @@ def _run(options: argparse.Namespace) -> int:
         print(json.dumps(config_values(config)) if options.json else config_yaml(config).rstrip())
         return 0
     _prepare_jax()
-    from .continual.run import Origin, Run
+    from .continual.origin import Origin
+    from .continual.run import Run
 
     directory = Path(options.run_dir) if options.run_dir else _free_directory(Path("runs"), config.name)
     origin = Origin.parse(options.origin) if options.origin else None
@@ -229,7 +231,12 @@ def _prepare_jax() -> None:
     """Keeps compiled programs between processes: a resumed run starts without compiling."""
     import jax
 
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lamina" / "xla"
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "lamina", "xla")
+    except RuntimeError:  # a user without a home
+        return
+    # A cache that cannot be read or written, or an entry torn by a kill, costs a compilation, no more.
+    warnings.filterwarnings("ignore", "Error .* persistent compilation cache")
     jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .config import RunConfig, config_yaml, override, parse_config, read_config
     from .finite import DivergedError
+    from .origin import Origin
     from .presets import PRESETS, preset_values
-    from .run import Origin, Outcome, Run
+    from .run import Outcome, Run
 
 _MODULES = {
     "config": ("RunConfig", "config_yaml", "override", "parse_config", "read_config"),
     "finite": ("DivergedError",),
+    "origin": ("Origin",),
     "presets": ("PRESETS", "preset_values"),
-    "run": ("Origin", "Outcome", "Run"),
+    "run": ("Outcome", "Run"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .counts import Totals
 from .evaluation import Score
 
 
@@ -18,7 +19,7 @@ class Progress:
     window: Score = field(default_factory=Score)  # the same, since the last row
     shapes: tuple[str, ...] = ()  # memory shapes the training step was compiled for
     evaluation: Score = field(default_factory=Score)  # the last one on held-out data
-    totals: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # by layer, in the order of COUNTERS
+    totals: Totals = field(default_factory=dict)  # what happened to entries, by layer
     wall_seconds: float = 0.0  # of the loop
     repeated_steps: int = 0  # steps done again after interruptions
     finished: bool = False  # whether the stream was learnt to its end

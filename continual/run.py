@@ -7,47 +7,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax
-import numpy as np
 
 from ..durable import FolderLock
 from ..errors import LaminaError, MissingDataError
 from ..learners import Learner, build_learner, initial_key
-from ..memory.database import COUNTERS
 from ..memory.store import Store
 from ..monitoring import LayerRow, PrometheusExporter, Recorder
 from ..stream import LogBuilder, StreamReader, open_source
 from .checkpoint import Checkpointer, load_progress, load_state
 from .config import RunConfig, config_yaml, parse_config, read_config
+from .counts import EntryCounts, Totals, layer_rows
 from .evaluation import HeldOut, task_of
 from .interrupts import interruptible
 from .loop import Loop
 from .new_folder import CONFIG, STARTING, NewFolder
+from .origin import MEMORY, Origin
 from .progress import Progress
 
-MEMORY, LOG = "memory", "log"
+LOG = "log"
 
 
 class HaltedError(LaminaError, RuntimeError):
     """A run that stopped in the middle of a step, so that only its last commit can go on."""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """A persisted memory to start a run from: `RUN` or `RUN@STEP`."""
-
-    directory: Path  # the run that holds it
-    at: int | str | None = None  # a step or a tag; None: its last commit
-
-    @classmethod
-    def parse(cls, text: str) -> "Origin":
-        """
-        >>> Origin.parse("runs/digits@180").at
-        180
-        """
-        directory, separator, at = text.rpartition("@")
-        if not separator or "/" in at:  # an @ in a folder's name
-            directory, at = text, ""
-        return cls(Path(directory), int(at) if at.isdecimal() else at or None)
 
 
 @dataclass(frozen=True)
@@ -109,8 +90,7 @@ class Run:
                 saved = load_progress(committed)
                 self.reader.restore(saved["reader"])
                 positions = saved["positions"]
-        self._totals = dict(self.progress.totals)
-        self._counters = self._read_counters()
+        self._counts = EntryCounts(self.state, self.progress.totals)
         sinks = () if metrics_port is None else (PrometheusExporter(metrics_port),)
         for sink in sinks:
             resources.callback(sink.close)
@@ -227,6 +207,10 @@ class Run:
         with self.indivisible():
             self._commit(tag)
 
+    def layer_rows(self) -> dict[str, LayerRow]:
+        """Each layer's entries, capacity, bytes and counts, as of now."""
+        return layer_rows(self.state, self._take_counts())
+
     def close(self) -> None:
         """Frees the folder, the port and the pipeline; closing twice is harmless."""
         self._resources.close()
@@ -238,7 +222,7 @@ class Run:
         self.close()
 
     def _commit(self, tag: str | None) -> None:
-        self._add_counts()
+        self._take_counts()
         progress = {
             "run": self.progress.to_json(),
             "reader": self.reader.state(),
@@ -266,8 +250,7 @@ class Run:
     def _open_store(self, origin: Origin | None) -> Store:
         path = self.directory / MEMORY
         if origin is not None:
-            with Store.open(origin.directory / MEMORY) as parent:
-                store = parent.branch(path, origin.at)
+            store = origin.branch(path)
         elif path.exists():
             store = Store.open(path, writable=True)
         else:
@@ -309,6 +292,11 @@ class Run:
             sinks=sinks,
         )
 
+    def _take_counts(self) -> Totals:
+        totals = self._counts.read(self.state)
+        self.progress = replace(self.progress, totals=totals)
+        return totals
+
     def _count_repeated(self) -> None:
         """Counts the steps after the last commit that are now done again, at once durably."""
         self.repeating = -(-self.recorder.dropped.examples // self.config.batch_size)
@@ -316,29 +304,3 @@ class Run:
             repeated = self.progress.repeated_steps + self.repeating
             self.progress = replace(self.progress, repeated_steps=repeated)
             self.commit()
-
-    def layer_rows(self) -> dict[str, LayerRow]:
-        """Each layer's entries, capacity, bytes and counts, as of now."""
-        self._add_counts()
-        return {
-            name: LayerRow(
-                entries=int(memory.database.entries),
-                capacity=memory.database.capacity,
-                bytes=memory.database.nbytes,
-                **dict(zip(COUNTERS, self.progress.totals[name], strict=True)),
-            )
-            for name, memory in self.state.memories.items()
-        }
-
-    def _read_counters(self) -> dict[str, np.ndarray]:
-        return {name: np.asarray(memory.database.counters) for name, memory in self.state.memories.items()}
-
-    def _add_counts(self) -> None:
-        """Adds what the databases' wrapping counters gained since they were last read."""
-        now = self._read_counters()
-        for name, counters in now.items():
-            gained = (counters.astype(np.int64) - self._counters[name]) % 2**32
-            before = self._totals.get(name, (0,) * len(COUNTERS))
-            self._totals[name] = tuple(int(a + b) for a, b in zip(before, gained, strict=True))
-        self._counters = now
-        self.progress = replace(self.progress, totals=dict(self._totals))
