@@ -1,8 +1,8 @@
 """Runs commands of Lamina in forked children, so that a test may kill them and pay for imports only once.
 
-Reads one JSON object a line, {"arguments": [...], "kill": null or {"file": path, "growth": bytes, "then": seconds}},
-and answers with the child's exit code and what it printed to standard error. A child is killed once a file has
-grown so much, and a moment later.
+Reads one JSON object a line, {"arguments": [...], "kill": null or {"file": path, "growth": bytes,
+"then": seconds}}, and answers with the child's exit code and what it printed to standard error. A child is
+killed once a file has grown so much, and a moment later.
 """
 
 import json
@@ -14,6 +14,7 @@ import time
 
 import lamina.cli
 import lamina.continual.run
+import sklearn.datasets  # noqa: F401 - else each child imports it for itself
 
 
 def serve() -> None:
