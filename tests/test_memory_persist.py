@@ -142,6 +142,18 @@ def test_a_table_that_is_mostly_dead_is_written_anew(store: Store) -> None:
     np.testing.assert_array_equal(known.row_of_slot, [0, 1, 2, 3, -1, -1, -1, -1, -1])
 
 
+def test_a_pruned_slot_is_forgotten_when_the_table_is_written_anew(store: Store) -> None:
+    known = commit(store, database := filled([0, 1, 2, 3], 1), TableMap.empty(), 1)
+    largest = np.maximum(database.column("value_norms"), database.column("weights"))[:4]
+    database, *_ = prune(database, Occupancy(4, 4), None, float(np.sort(largest)[2:].mean()), 2)
+    known = commit(store, database, known, 2)
+    assert known.rows == 1
+    change, _ = table_change(database, known, 3)
+    assert len(change.appended["slot"]) == len(change.died) == 0  # rows are now those of other entries
+    commit(store, database, known, 3)
+    assert_same(load(store, 3)[0], database)
+
+
 def test_a_commit_that_failed_is_made_up_for_by_the_next(store: Store) -> None:
     known = commit(store, database := filled([0, 1], 1), TableMap.empty(), 1)
     database = filled([4], 2, database)
