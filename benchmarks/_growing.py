@@ -28,7 +28,7 @@ class Growing:
             blocks=plan.blocks,
             temperature=plan.temperature,
             value_rate=plan.value_rate,
-            memory=MemoryConfig(initial_capacity=plan.initial_capacity),
+            memory=MemoryConfig(initial_capacity=plan.initial_capacity, capacity=plan.fixed_rows),
         )
         task = Task(plan.classes, classification=True)
         self.learner = build_learner(config, features=plan.features, task=task, batch_size=plan.batch, seed=0)
