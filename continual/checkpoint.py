@@ -117,7 +117,7 @@ def load_state(generation: Generation, learner: Learner, start: State) -> tuple[
     blob = _load_blob(generation)
     memories, maps = {}, {}
     for name, meta in layers.items():
-        database, maps[name] = load_database(generation.tables[name], meta, generation.step)
+        database, maps[name] = load_database(generation.tables[name], meta, generation.step, learner.shards)
         holes = bool(blob[f"{name}/holes"])
         memories[name] = Memory(
             database,

@@ -1,10 +1,13 @@
 """The entries of a normalised kernel's initial function: a softmax denominator must never vanish."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 
 from ..errors import ConfigError
 from ..memory.database import INITIAL, Database, Rows, empty_database, write
+from ..memory.sharding import ONE_DEVICE, Shards
 from .layers import GrowingSpec
 
 INITIALISERS: dict[str, str] = {
@@ -13,12 +16,13 @@ INITIALISERS: dict[str, str] = {
 }
 
 
-def initial_database(spec: GrowingSpec, key: jax.Array) -> Database:
+def initial_database(spec: GrowingSpec, key: jax.Array, shards: Shards = ONE_DEVICE) -> Database:
     """The database of a layer before its first example.
 
     Args:
       spec: the layer.
       key: the random key of `unit` entries.
+      shards: the devices to spread the rows over.
 
     Raises:
       ConfigError: the layer's cap is below its number of initial entries.
@@ -33,7 +37,12 @@ def initial_database(spec: GrowingSpec, key: jax.Array) -> Database:
             )
         slots = min(slots, spec.memory.capacity)
     database = empty_database(
-        slots, spec.key_features, spec.value_features, weighted=spec.kernel.normalised, dtype=dtype
+        slots,
+        spec.key_features,
+        spec.value_features,
+        weighted=spec.kernel.normalised,
+        dtype=dtype,
+        shards=shards,
     )
     if spec.initial_entries == 0:
         return database
@@ -54,7 +63,7 @@ def with_initial_entries(
     count = keys.shape[0]
     rows = Rows(keys, values, weights, jnp.full(count, -1, jnp.int32))
     database = write(database, jnp.arange(count, dtype=jnp.int32), rows, jnp.int32(INITIAL))
-    return Database(database.blocks, jnp.int32(count), database.counters)
+    return replace(database, entries=jnp.int32(count))
 
 
 def _entries(spec: GrowingSpec, key: jax.Array, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array, jax.Array]:

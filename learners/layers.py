@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from ..memory.coefficients import CoefficientTable, block_coefficients
-from ..memory.database import Block
+from ..memory.database import Database
 from ..memory.kernels import Kernel
 from ..memory.policies import MemoryConfig
 from ..memory.retrieval import nearest_square_distances, retrieve
@@ -59,7 +59,7 @@ class Recall:
     gradient at that output.
     """
 
-    blocks: Mapping[str, tuple[Block, ...]]
+    databases: Mapping[str, Database]
     tables: Mapping[str, CoefficientTable | None]
     probes: Mapping[str, jax.Array] | None = None
     queries: dict[str, jax.Array] = field(default_factory=dict)
@@ -67,13 +67,14 @@ class Recall:
     nearest: dict[str, jax.Array] = field(default_factory=dict)  # squared distances, where admission asks
 
     def __call__(self, layer: GrowingLayer, queries: jax.Array) -> jax.Array:
-        blocks = self.blocks[layer.name]
-        coefficients = tuple(block_coefficients(block, self.tables[layer.name]) for block in blocks)
-        output = retrieve(layer.spec.kernel, blocks, coefficients, queries)
+        database, table = self.databases[layer.name], self.tables[layer.name]
+        blocks, shards = database.blocks, database.shards
+        coefficients = tuple(block_coefficients(block, table) for block in blocks)
+        output = retrieve(layer.spec.kernel, blocks, coefficients, queries, shards=shards)
         if self.probes is not None:
             output = output + self.probes[layer.name]
         if layer.spec.memory.admission != "all":
-            self.nearest[layer.name] = nearest_square_distances(blocks, queries)
+            self.nearest[layer.name] = nearest_square_distances(blocks, queries, shards)
         self.queries[layer.name] = queries
         self.outputs[layer.name] = output
         return output

@@ -18,9 +18,10 @@ from flax import nnx
 
 from ..errors import ConfigError
 from ..memory.coefficients import Clock, CoefficientTable, block_coefficients, device_table
-from ..memory.database import Block, Database, Rows
+from ..memory.database import Database, Rows
 from ..memory.policies import Occupancy, admit, append, prune
 from ..memory.retrieval import retrieve
+from ..memory.sharding import ONE_DEVICE, Shards
 from .initial import initial_database
 from .layers import GrowingLayer, Recall
 from .losses import Task
@@ -91,6 +92,7 @@ class Learner:
       network: the network; its parameters as they are become the initial ones.
       task: what the outputs mean.
       optimiser: trains the network's parameters on the batch-mean loss; growing layers need none.
+      shards: the devices that the databases' rows are spread over.
       scores_budget_bytes: most bytes of scores [N, B] that a prediction materialises per block of queries.
 
     Raises:
@@ -102,9 +104,11 @@ class Learner:
         network: Network,
         task: Task,
         optimiser: optax.GradientTransformation | None = None,
+        shards: Shards = ONE_DEVICE,
         scores_budget_bytes: int = 2**28,
     ) -> None:
         self.task = task
+        self.shards = shards
         self.layers: dict[str, GrowingLayer] = {}
         for layer in network.growing_layers():
             if layer.name in self.layers:
@@ -124,7 +128,7 @@ class Learner:
         """The state before the first example; `key` draws the initial entries."""
         memories = {}
         for number, (name, layer) in enumerate(self.layers.items()):
-            database = initial_database(layer.spec, jax.random.fold_in(key, number))
+            database = initial_database(layer.spec, jax.random.fold_in(key, number), self.shards)
             clock = Clock.start() if layer.spec.fades else None
             memories[name] = Memory(database, Occupancy.of(database, holes=False), clock)
         # Copies: updates consume the state, and `init` may be called again.
@@ -133,13 +137,13 @@ class Learner:
 
     def predict(self, state: State, x: np.ndarray) -> np.ndarray:
         """Outputs [n, C] for examples x [n, …], in blocks of queries within the scores' budget."""
-        blocks, tables = self._blocks(state), self._tables(state)
+        databases, tables = self._databases(state), self._tables(state)
         size = max(1, min(self._query_block(state), len(x)))
         outputs = []
         for start in range(0, len(x), size):
             chunk = x[start : start + size]
             padded = np.concatenate([chunk, np.zeros((size - len(chunk), *x.shape[1:]), x.dtype)])
-            output = self._predict(blocks, tables, state.parameters, self._floating(padded))
+            output = self._predict(databases, tables, state.parameters, self._floating(padded))
             outputs.append(np.asarray(output[: len(chunk)]))
         if not outputs:
             return np.empty((0, self.task.outputs), self._floating_type)
@@ -150,7 +154,8 @@ class Learner:
         memory, kernel = state.memories[layer], self.layers[layer].spec.kernel
         blocks, table = memory.database.blocks, self._table(memory)
         coefficients = tuple(block_coefficients(block, table) for block in blocks)
-        return np.asarray(retrieve(kernel, blocks, coefficients, self._floating(queries)))
+        shards = memory.database.shards
+        return np.asarray(retrieve(kernel, blocks, coefficients, self._floating(queries), shards=shards))
 
     def update(self, state: State, batch: Examples) -> tuple[State, Result]:
         """Predicts the batch, then learns from it. The state is consumed.
@@ -165,7 +170,7 @@ class Learner:
         step = state.step + 1
         y = jnp.asarray(batch.y) if self.task.classification else self._floating(batch.y)
         outputs, losses, candidates, gradients = self._learn(
-            self._blocks(state), self._tables(state), state.parameters, self._floating(batch.x), y
+            self._databases(state), self._tables(state), state.parameters, self._floating(batch.x), y
         )
         memories, changes = {}, {}
         origins = jnp.asarray(batch.origins, jnp.int32)
@@ -195,8 +200,8 @@ class Learner:
         itemsize: int = self._floating_type.itemsize
         return max(16, self.scores_budget_bytes // (itemsize * rows))
 
-    def _blocks(self, state: State) -> dict[str, tuple[Block, ...]]:
-        return {name: memory.database.blocks for name, memory in state.memories.items()}
+    def _databases(self, state: State) -> dict[str, Database]:
+        return {name: memory.database for name, memory in state.memories.items()}
 
     def _tables(self, state: State) -> dict[str, CoefficientTable | None]:
         return {name: self._table(memory) for name, memory in state.memories.items()}
@@ -216,23 +221,23 @@ class Learner:
 
     def _predict_step(
         self,
-        blocks: Mapping[str, tuple[Block, ...]],
+        databases: Mapping[str, Database],
         tables: Mapping[str, Any],
         parameters: Any,
         x: jax.Array,
     ) -> jax.Array:
-        return nnx.merge(self._graph, parameters)(x, Recall(blocks, tables))
+        return nnx.merge(self._graph, parameters)(x, Recall(databases, tables))
 
     def _learn_step(
         self,
-        blocks: Mapping[str, tuple[Block, ...]],
+        databases: Mapping[str, Database],
         tables: Mapping[str, CoefficientTable | None],
         parameters: Any,
         x: jax.Array,
         y: jax.Array,
     ) -> tuple[jax.Array, jax.Array, dict[str, _Candidates], Any]:
         def forward(probes: Mapping[str, jax.Array] | None, parameters: Any) -> tuple[jax.Array, Any]:
-            recall = Recall(blocks, tables, probes)
+            recall = Recall(databases, tables, probes)
             outputs = nnx.merge(self._graph, parameters)(x, recall)
             losses = self.task.loss(outputs, y)
             return jnp.sum(losses), (outputs, losses, recall.queries, recall.outputs, recall.nearest)

@@ -6,13 +6,15 @@ neighbours come or go.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from .sharding import ONE_DEVICE, Shards
 
 EMPTY = -1  # `created` of a slot that holds no entry
 INITIAL = 0  # `created` of the entries of the initial function, which are never evicted
@@ -57,6 +59,7 @@ class Database:
     blocks: tuple[Block, ...]
     entries: jax.Array  # [] int32 live slots
     counters: jax.Array  # [5] int32, in the order of COUNTERS
+    shards: Shards = field(default=ONE_DEVICE, metadata={"static": True})  # where the rows lie
 
     @property
     def capacity(self) -> int:
@@ -81,8 +84,8 @@ class Database:
         return sum(int(leaf.nbytes) for leaf in jax.tree.leaves(self.blocks))
 
     def column(self, name: str) -> np.ndarray:
-        """One column of all slots on the host, [capacity, ...]."""
-        return np.concatenate([np.asarray(getattr(block, name)) for block in self.blocks])
+        """One column of all slots on the host, [capacity, ...], in the order of slots."""
+        return np.concatenate([self.shards.fetch(getattr(block, name)) for block in self.blocks])
 
 
 @jax.tree_util.register_dataclass
@@ -97,36 +100,55 @@ class Rows:
 
 
 def empty_block(
-    slots: int, key_features: int, value_features: int, *, weighted: bool, dtype: Any = jnp.float32
+    slots: int,
+    key_features: int,
+    value_features: int,
+    *,
+    weighted: bool,
+    dtype: Any = jnp.float32,
+    shards: Shards = ONE_DEVICE,
 ) -> Block:
-    """A block of empty slots."""
+    """A block of empty slots, a multiple of the number of devices."""
+
+    def filled(shape: tuple[int, ...], kind: Any, value: int) -> jax.Array:
+        return jnp.full(shape, value, kind, device=shards.sharding)
+
     # One array per column: a shared array could not be donated for one column and kept for another.
     return Block(
-        keys=jnp.zeros((slots, key_features), dtype),
-        values=jnp.zeros((slots, value_features), dtype),
-        weights=jnp.zeros(slots, dtype) if weighted else None,
-        created=jnp.full(slots, EMPTY, jnp.int32),
-        origin=jnp.full(slots, -1, jnp.int32),
-        changed=jnp.full(slots, -1, jnp.int32),
-        key_norms=jnp.zeros(slots, dtype),
-        value_norms=jnp.zeros(slots, dtype),
+        keys=filled((slots, key_features), dtype, 0),
+        values=filled((slots, value_features), dtype, 0),
+        weights=filled((slots,), dtype, 0) if weighted else None,
+        created=filled((slots,), jnp.int32, EMPTY),
+        origin=filled((slots,), jnp.int32, -1),
+        changed=filled((slots,), jnp.int32, -1),
+        key_norms=filled((slots,), dtype, 0),
+        value_norms=filled((slots,), dtype, 0),
     )
 
 
 def empty_database(
-    slots: int, key_features: int, value_features: int, *, weighted: bool, dtype: Any = jnp.float32
+    slots: int,
+    key_features: int,
+    value_features: int,
+    *,
+    weighted: bool,
+    dtype: Any = jnp.float32,
+    shards: Shards = ONE_DEVICE,
 ) -> Database:
     """A database without entries.
 
     Args:
-      slots: slots to allocate in the first block, ≥ 1.
+      slots: slots to allocate in the first block, ≥ 1; rounded up to divide over the devices.
       key_features: D, numbers per key.
       value_features: F, numbers per value.
       weighted: whether entries carry weights (normalised kernels).
       dtype: of keys, values, weights and norms.
+      shards: the devices to spread the rows over.
     """
-    block = empty_block(slots, key_features, value_features, weighted=weighted, dtype=dtype)
-    return Database((block,), jnp.zeros((), jnp.int32), jnp.zeros(len(COUNTERS), jnp.int32))
+    block = empty_block(
+        shards.rounded(slots), key_features, value_features, weighted=weighted, dtype=dtype, shards=shards
+    )
+    return Database((block,), jnp.zeros((), jnp.int32), jnp.zeros(len(COUNTERS), jnp.int32), shards)
 
 
 def grow(database: Database, limit: int | None = None) -> Database:
@@ -134,14 +156,14 @@ def grow(database: Database, limit: int | None = None) -> Database:
 
     Args:
       database: the database to grow.
-      limit: the capacity never to exceed, or None.
+      limit: the capacity never to exceed (but to divide over the devices), or None.
 
     Raises:
       ValueError: the capacity is at its limit.
     """
     target = -(-int(database.capacity * GROWTH) // _ROUNDING) * _ROUNDING
     if limit is not None:
-        target = min(target, limit)
+        target = min(target, database.shards.rounded(limit))
     if target <= database.capacity:
         raise ValueError(f"a database of {database.capacity} slots is at its limit of {limit}")
     first = database.blocks[0]
@@ -151,6 +173,7 @@ def grow(database: Database, limit: int | None = None) -> Database:
         database.value_features,
         weighted=database.weighted,
         dtype=first.keys.dtype,
+        shards=database.shards,
     )
     return replace(database, blocks=(*database.blocks, block))
 
@@ -168,13 +191,13 @@ def write(database: Database, slots: jax.Array, rows: Rows, step: jax.Array, fir
       first: the first block that may be written.
     """
     begin = sum(block.slots for block in database.blocks[:first])
-    written = _write_blocks(database.blocks[first:], slots - begin, rows, step)
+    written = _write_blocks(database.shards, database.blocks[first:], slots - begin, rows, step)
     return replace(database, blocks=database.blocks[:first] + written)
 
 
-@partial(jax.jit, donate_argnums=0)
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
 def _write_blocks(
-    blocks: tuple[Block, ...], slots: jax.Array, rows: Rows, step: jax.Array
+    shards: Shards, blocks: tuple[Block, ...], slots: jax.Array, rows: Rows, step: jax.Array
 ) -> tuple[Block, ...]:
     steps = jnp.full(slots.shape, step, jnp.int32)
     columns: dict[str, jax.Array | None] = {
@@ -187,20 +210,25 @@ def _write_blocks(
         "key_norms": jnp.sum(rows.keys * rows.keys, axis=1),
         "value_norms": jnp.sqrt(jnp.sum(rows.values * rows.values, axis=1)),
     }
-    written = []
-    for block in blocks:
-        # Negative indices would count from the end: send rows of earlier blocks out of range instead.
-        inside = jnp.where(slots < 0, block.slots, slots)
-        written.append(_with_columns(block, columns, inside))
-        slots = slots - block.slots
-    return tuple(written)
+
+    def put(parts: tuple[Block, ...], whole: Any) -> tuple[Block, ...]:
+        columns, slots = whole
+        written = []
+        for part in parts:
+            size = part.slots * shards.count
+            written.append(_with_columns(part, columns, shards.local_places(slots, size)))
+            slots = slots - size
+        return tuple(written)
+
+    spread: tuple[Block, ...] = shards.spread(put, blocks, (columns, slots), True)
+    return spread
 
 
-def _with_columns(block: Block, columns: Mapping[str, jax.Array | None], slots: jax.Array) -> Block:
+def _with_columns(block: Block, columns: Mapping[str, jax.Array | None], places: jax.Array) -> Block:
     def put(name: str) -> Any:
         array, rows = getattr(block, name), columns[name]
         if array is None or rows is None:
             return None
-        return array.at[slots].set(rows.astype(array.dtype), mode="drop")
+        return array.at[places].set(rows.astype(array.dtype), mode="drop")
 
-    return Block(**{field.name: put(field.name) for field in fields(Block)})
+    return Block(**{each.name: put(each.name) for each in fields(Block)})

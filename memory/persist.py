@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .database import EMPTY, Block, Database
+from .sharding import ONE_DEVICE, Shards
 from .store import Table, TableChange
 
 _READ_ROWS = 8192  # rows read from a table at a time
@@ -66,26 +67,41 @@ def database_meta(database: Database) -> dict[str, Any]:
     }
 
 
-def load_database(table: Table, meta: Mapping[str, Any], step: int) -> tuple[Database, TableMap]:
+def load_database(
+    table: Table, meta: Mapping[str, Any], step: int, shards: Shards = ONE_DEVICE
+) -> tuple[Database, TableMap]:
     """Reads a committed database back, block by block.
 
     Args:
       table: its table.
       meta: its `database_meta`.
       step: the step of that commit.
+      shards: the devices to spread the rows over; it may have been committed from other ones.
     """
     alive = np.flatnonzero(table.alive())
     slots = np.full(table.rows, -1, np.int64)
     slots[alive] = table.read("slot")[alive]
-    row_of_slot = np.full(sum(meta["blocks"]), -1, np.int64)
-    row_of_slot[slots[alive]] = alive
+    sizes, slots = _divisible(meta["blocks"], slots, shards)
     blocks, begin = [], 0
-    for size in meta["blocks"]:
-        blocks.append(_load_block(table, meta, slots, begin, size))
+    for size in sizes:
+        blocks.append(_load_block(table, meta, slots - begin, size, shards))
         begin += size
     counters = jnp.asarray(meta["counters"], jnp.int32)
-    database = Database(tuple(blocks), jnp.int32(meta["entries"]), counters)
+    database = Database(tuple(blocks), jnp.int32(meta["entries"]), counters, shards)
+    if sizes != list(meta["blocks"]):
+        return database, TableMap(np.empty(0, np.int64), table.rows, -1)  # slots moved: write all anew
+    row_of_slot = np.full(sum(sizes), -1, np.int64)
+    row_of_slot[slots[alive]] = alive
     return database, TableMap(row_of_slot, table.rows, step)
+
+
+def _divisible(sizes: list[int], slots: np.ndarray, shards: Shards) -> tuple[list[int], np.ndarray]:
+    """Sizes of blocks that divide over the devices, and where that moves the slots (−1 stays −1)."""
+    rounded = [shards.rounded(size) for size in sizes]
+    moved = slots.copy()
+    for end, wider in zip(np.cumsum(sizes), np.subtract(rounded, sizes), strict=True):
+        moved[slots >= end] += wider
+    return rounded, moved
 
 
 def _gather(database: Database, slots: np.ndarray) -> dict[str, np.ndarray]:
@@ -98,13 +114,13 @@ def _gather(database: Database, slots: np.ndarray) -> dict[str, np.ndarray]:
     for block in database.blocks:
         inside = slots[(slots >= begin) & (slots < begin + block.slots)] - begin
         for name in names:
-            pieces[name].append(np.asarray(getattr(block, name))[inside])
+            pieces[name].append(database.shards.fetch(getattr(block, name))[inside])
         begin += block.slots
     columns = {name: np.concatenate(arrays) for name, arrays in pieces.items()}
     return columns | {"slot": slots.astype(np.int32)}
 
 
-def _load_block(table: Table, meta: Mapping[str, Any], slots: np.ndarray, begin: int, size: int) -> Block:
+def _load_block(table: Table, meta: Mapping[str, Any], slots: np.ndarray, size: int, shards: Shards) -> Block:
     dtype, keys, values = meta["dtype"], meta["key_features"], meta["value_features"]
     shapes: dict[str, tuple[tuple[int, ...], str, int]] = {
         "keys": ((keys,), dtype, 0),
@@ -119,11 +135,11 @@ def _load_block(table: Table, meta: Mapping[str, Any], slots: np.ndarray, begin:
     if not meta["weighted"]:
         del shapes["weights"]
     columns: dict[str, Any] = {"weights": None}
-    inside = (slots >= begin) & (slots < begin + size)
+    inside = (slots >= 0) & (slots < size)
     for name, (shape, kind, fill) in shapes.items():
         array = np.full((size, *shape), fill, kind)
-        _scatter(table, name, array, slots - begin, inside)
-        columns[name] = jnp.array(array)
+        _scatter(table, name, array, slots, inside)
+        columns[name] = shards.place(array)
     return Block(**columns)
 
 

@@ -121,7 +121,7 @@ def append(
         placement = _append_slots(admitted, database.entries, limit, database.capacity)
         first = _block_of(database, occupancy.least)
     else:
-        placement = _replace_slots(policy.eviction, limit, database.blocks, database.entries, table, admitted)
+        placement = _replace_slots(policy.eviction, limit, database, table, admitted)
         first = 0
     slots, new, evicted = placement
     database = write(database, slots, rows, jnp.int32(step), first)
@@ -206,22 +206,22 @@ def _append_slots(
 def _replace_slots(
     eviction: Eviction,
     limit: int,
-    blocks: tuple[Block, ...],
-    entries: jax.Array,
+    database: Database,
     table: CoefficientTable | None,
     admitted: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Slots for the admitted rows, first come first served: empty ones, then those the policy evicts."""
-    created = jnp.concatenate([block.created for block in blocks])
+    blocks, ordered = database.blocks, database.shards.in_slot_order
+    created = jnp.concatenate([ordered(block.created) for block in blocks])
     capacity = created.shape[0]
     empty = created == EMPTY
     if limit < capacity:
-        empty = empty & (jnp.cumsum(empty) <= limit - entries)
+        empty = empty & (jnp.cumsum(empty) <= limit - database.entries)
     replaceable = (created > INITIAL) & (eviction != "none")
     worth = created
     last: float = np.iinfo(np.int32).max
     if eviction == "smallest":
-        worth = jnp.concatenate([_worth(block, block_coefficients(block, table)) for block in blocks])
+        worth = jnp.concatenate([ordered(_worth(b, block_coefficients(b, table))) for b in blocks])
         last = jnp.inf
     order = jnp.where(empty, -1, jnp.where(replaceable, worth, last))
     # top_k prefers the lower slot among equals, so within one step the earlier slot gives way first.

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from .database import Block
 from .kernels import Kernel, Pairs
+from .sharding import ONE_DEVICE, Shards
 
 
 @jax.tree_util.register_dataclass
@@ -49,6 +50,7 @@ def retrieve(
     coefficients: tuple[Coefficients, ...],
     queries: jax.Array,
     *,
+    shards: Shards = ONE_DEVICE,
     trained: bool = False,
 ) -> jax.Array:
     """Σ c·φ(k, q)·v over all live entries (Eq. 14), or the weighted-softmax ratio (Eq. 8).
@@ -60,6 +62,7 @@ def retrieve(
       blocks: the database's blocks.
       coefficients: one per block.
       queries: [B, D].
+      shards: the devices that hold the rows.
       trained: whether gradients are wanted for the entries too.
 
     Returns:
@@ -68,95 +71,141 @@ def retrieve(
     entries = tuple(
         Entries(block.keys, block.values, block.weights, block.key_norms, block.live) for block in blocks
     )
-    return _retrieve(kernel, trained, entries, coefficients, queries)
+    return _retrieve(kernel, trained, shards, entries, coefficients, queries)
 
 
-def nearest_square_distances(blocks: tuple[Block, ...], queries: jax.Array) -> jax.Array:
+def nearest_square_distances(
+    blocks: tuple[Block, ...], queries: jax.Array, shards: Shards = ONE_DEVICE
+) -> jax.Array:
     """Squared Euclidean distance from each query to its nearest live key.
 
     Args:
       blocks: the database's blocks.
       queries: [B, D].
+      shards: the devices that hold the rows.
 
     Returns:
       [B]; +inf where the database is empty. In one jitted call with `retrieve` the products are shared.
     """
-    nearest = jnp.full(queries.shape[0], jnp.inf, queries.dtype)
-    for block in blocks:
-        distances = _pairs(block.keys, block.key_norms, queries).square_distances()
-        distances = jnp.where(block.live[:, None], distances, jnp.inf)
-        # The slot of the nearest; argmin takes 1.5 times as long on a CPU.
-        closest = distances == jnp.min(distances, axis=0)
-        row = jnp.max(jnp.where(closest, jnp.arange(block.slots)[:, None], 0), axis=0)
-        # Expanding the square loses digits: in float32 a third of all exact duplicates came out apart.
-        exact = jnp.sum((queries - block.keys[row]) ** 2, axis=1)
-        nearest = jnp.minimum(nearest, jnp.where(block.live[row], exact, jnp.inf))
-    return nearest
+
+    def nearest(blocks: tuple[Block, ...], queries: jax.Array) -> jax.Array:
+        return shards.least(reduce(jnp.minimum, [_nearest(block, queries) for block in blocks]))
+
+    # A decision, not a quantity to learn through.
+    found: jax.Array = shards.spread(nearest, blocks, jax.lax.stop_gradient(queries), False)
+    return found
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _nearest(block: Block, queries: jax.Array) -> jax.Array:
+    distances = _pairs(block.keys, block.key_norms, queries).square_distances()
+    distances = jnp.where(block.live[:, None], distances, jnp.inf)
+    # The slot of the nearest; argmin takes 1.5 times as long on a CPU.
+    closest = distances == jnp.min(distances, axis=0)
+    row = jnp.max(jnp.where(closest, jnp.arange(block.slots)[:, None], 0), axis=0)
+    # Expanding the square loses digits: in float32 a third of all exact duplicates came out apart.
+    exact = jnp.sum((queries - block.keys[row]) ** 2, axis=1)
+    return jnp.where(block.live[row], exact, jnp.inf)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _retrieve(
     kernel: Kernel,
     trained: bool,
+    shards: Shards,
     entries: tuple[Entries, ...],
     coefficients: tuple[Coefficients, ...],
     queries: jax.Array,
 ) -> jax.Array:
-    return _forward(kernel, trained, entries, coefficients, queries)[0]
+    return _forward(kernel, trained, shards, entries, coefficients, queries)[0]
 
 
 def _forward(
     kernel: Kernel,
     trained: bool,
+    shards: Shards,
     entries: tuple[Entries, ...],
     coefficients: tuple[Coefficients, ...],
     queries: jax.Array,
 ) -> tuple[jax.Array, Any]:
-    features = queries.shape[1]
-    pairs = [_pairs(e.keys, e.key_norms, queries) for e in entries]
-    similarities = [kernel.similarity(p, features) for p in pairs]
-    if kernel.normalised:
-        similarities = _exponentials(similarities, entries)
-    parts = list(zip(entries, coefficients, similarities, strict=True))
-    output = _sum([_combine(s * c.values[:, None], e.values) for e, c, s in parts])
-    denominator = None
-    if kernel.normalised:
-        denominator = _sum([_weigh(_effective_weights(e, c), s) for e, c, s in parts])
-    if denominator is not None:
-        output = jnp.where(denominator[:, None] == 0, 0, output / _nonzero(denominator)[:, None])
-    saved = tuple(_Saved(s, p.dots) for s, p in zip(similarities, pairs, strict=True))
+    part = _normalised_part if kernel.normalised else _summed_part
+    output, denominator, saved = shards.spread(
+        partial(part, kernel, shards), (entries, coefficients), queries, (False, False, True)
+    )
     return output, (entries, coefficients, queries, saved, output, denominator)
 
 
-def _backward(kernel: Kernel, trained: bool, residuals: Any, gradient: jax.Array) -> Any:
+def _summed_part(kernel: Kernel, shards: Shards, rows: Any, queries: jax.Array) -> Any:
+    """On a device: the output, no denominator, and what the backward pass needs."""
+    entries, coefficients = rows
+    pairs = [_pairs(e.keys, e.key_norms, queries) for e in entries]
+    similarities = [kernel.similarity(p, queries.shape[1]) for p in pairs]
+    parts = zip(entries, coefficients, similarities, strict=True)
+    output = shards.total(_sum([_combine(s * c.values[:, None], e.values) for e, c, s in parts]))
+    saved = tuple(_Saved(s, p.dots) for s, p in zip(similarities, pairs, strict=True))
+    return output, jnp.ones(queries.shape[0], queries.dtype), saved
+
+
+def _normalised_part(kernel: Kernel, shards: Shards, rows: Any, queries: jax.Array) -> Any:
+    """The same for a ratio: numerators and denominators of the devices meet under their maximum."""
+    entries, coefficients = rows
+    pairs = [_pairs(e.keys, e.key_norms, queries) for e in entries]
+    logits = [kernel.similarity(p, queries.shape[1]) for p in pairs]
+    exponentials, maximum = _exponentials(logits, entries)
+    parts = list(zip(entries, coefficients, exponentials, strict=True))
+    numerator = _sum([_combine(s * c.values[:, None], e.values) for e, c, s in parts])
+    denominator = _sum([_weigh(_effective_weights(e, c), s) for e, c, s in parts])
+    if shards.count > 1:
+        packed = jnp.concatenate([maximum[:, None], denominator[:, None], numerator], axis=1)
+        everywhere = shards.gathered(packed)  # [n, B, 2 + F]
+        highest = jnp.max(everywhere[:, :, 0], axis=0)
+        total = jnp.sum(_scale(everywhere[:, :, 0], highest)[:, :, None] * everywhere[:, :, 1:], axis=0)
+        denominator, numerator = total[:, 0], total[:, 1:]
+        exponentials = [s * _scale(maximum, highest) for s in exponentials]
+    output = jnp.where(denominator[:, None] == 0, 0, numerator / _nonzero(denominator)[:, None])
+    saved = tuple(_Saved(s, p.dots) for s, p in zip(exponentials, pairs, strict=True))
+    return output, denominator, saved
+
+
+def _backward(kernel: Kernel, trained: bool, shards: Shards, residuals: Any, gradient: jax.Array) -> Any:
     entries, coefficients, queries, saved, output, denominator = residuals
-    features = queries.shape[1]
-    query_norms = jnp.sum(queries * queries, axis=1)
-    if denominator is not None:
+    alignment = jnp.zeros(queries.shape[0], queries.dtype)
+    if kernel.normalised:
         gradient = jnp.where(denominator[:, None] == 0, 0, gradient / _nonzero(denominator)[:, None])
         alignment = jnp.sum(output * gradient, axis=1)  # [B] ⟨y, g⟩ / denominator
-    query_gradient = jnp.zeros_like(queries)
-    own_slope = jnp.zeros(queries.shape[0], queries.dtype)  # [B] Σ of slopes in ‖q‖²
-    entry_gradients = []
-    for e, c, s in zip(entries, coefficients, saved, strict=True):
-        projection = e.values @ gradient.T  # [n, B] ⟨v, g⟩
-        pull = projection * c.values[:, None]  # ∂loss/∂φ
-        if denominator is not None:
-            pull = pull - _effective_weights(e, c)[:, None] * alignment
-            pull = pull * s.similarity  # ∂loss/∂logit
-        pairs = Pairs(s.dots, query_norms, e.key_norms)
-        slopes = kernel.slopes(s.similarity, pairs, features)
-        query_gradient = query_gradient + _combine(pull * slopes.by_dot, e.keys)
-        own_slope = own_slope + jnp.sum(pull * slopes.by_query_norm, axis=0)
-        if trained:
-            towards = None if denominator is None else alignment
-            pulls = pull * slopes.by_dot, pull * slopes.by_key_norm
-            entry_gradients.append(_entry_gradient(e, c, s.similarity, pulls, queries, gradient, towards))
-    query_gradient = query_gradient + 2 * queries * own_slope[:, None]
-    return tuple(entry_gradients) if trained else None, None, query_gradient
+    query_gradient, entry_gradients = shards.spread(
+        partial(_backward_part, kernel, trained, shards),
+        (entries, coefficients, saved),
+        (queries, gradient, alignment),
+        (False, True),
+    )
+    return entry_gradients if trained else None, None, query_gradient
 
 
 _retrieve.defvjp(_forward, _backward)
+
+
+def _backward_part(kernel: Kernel, trained: bool, shards: Shards, rows: Any, whole: Any) -> Any:
+    """On a device: the gradient in the queries, summed over devices, and those in its own entries."""
+    queries, gradient, alignment = whole
+    query_norms = jnp.sum(queries * queries, axis=1)
+    query_gradient = jnp.zeros_like(queries)
+    own_slope = jnp.zeros(queries.shape[0], queries.dtype)  # [B] Σ of slopes in ‖q‖²
+    entry_gradients = []
+    for e, c, s in zip(*rows, strict=True):
+        projection = e.values @ gradient.T  # [n, B] ⟨v, g⟩
+        pull = projection * c.values[:, None]  # ∂loss/∂φ
+        if kernel.normalised:
+            pull = pull - _effective_weights(e, c)[:, None] * alignment
+            pull = pull * s.similarity  # ∂loss/∂logit
+        pairs = Pairs(s.dots, query_norms, e.key_norms)
+        slopes = kernel.slopes(s.similarity, pairs, queries.shape[1])
+        query_gradient = query_gradient + _combine(pull * slopes.by_dot, e.keys)
+        own_slope = own_slope + jnp.sum(pull * slopes.by_query_norm, axis=0)
+        if trained:
+            pulls = pull * slopes.by_dot, pull * slopes.by_key_norm
+            entry_gradients.append(_entry_gradient(e, c, s.similarity, pulls, queries, gradient, alignment))
+    total = shards.total(query_gradient + 2 * queries * own_slope[:, None])
+    return total, tuple(entry_gradients)
 
 
 def _entry_gradient(
@@ -166,13 +215,13 @@ def _entry_gradient(
     pulls: tuple[jax.Array, jax.Array],  # ∂loss/∂⟨k, q⟩ and ∂loss/∂‖k‖², [n, B]
     queries: jax.Array,
     gradient: jax.Array,
-    alignment: jax.Array | None,
+    alignment: jax.Array,
 ) -> Any:
     by_dot, by_norm = pulls
     keys = by_dot @ queries + 2 * entries.keys * jnp.sum(by_norm, axis=1)[:, None]
     values = (similarity * coefficients.values[:, None]) @ gradient
     weights = None
-    if entries.weights is not None and alignment is not None:
+    if entries.weights is not None:
         assert coefficients.weights is not None
         weights = -coefficients.weights * (similarity @ alignment)
     # The norms are functions of the keys, accounted for in the keys' gradient.
@@ -203,15 +252,23 @@ def _effective_weights(entries: Entries, coefficients: Coefficients) -> jax.Arra
     return entries.weights * coefficients.weights
 
 
-def _exponentials(logits: list[jax.Array], entries: tuple[Entries, ...]) -> list[jax.Array]:
-    """exp(logit − maximum over the live entries of all blocks); zero for empty slots."""
+def _exponentials(logits: list[jax.Array], entries: tuple[Entries, ...]) -> tuple[list[jax.Array], jax.Array]:
+    """exp(logit − maximum over the live entries of all blocks), zero for empty slots; and the maximum [B]."""
     masked = [jnp.where(e.live[:, None], x, -jnp.inf) for e, x in zip(entries, logits, strict=True)]
     # Logits once computed are not computed again: fused twice, a large one rounds differently from its own
     # maximum, and exp() of the difference is 0 or infinite instead of 1.
     masked = jax.lax.optimization_barrier(masked)
     maximum = jnp.max(jnp.stack([jnp.max(x, axis=0) for x in masked]), axis=0)
-    maximum = jnp.where(jnp.isfinite(maximum), maximum, 0)  # an empty database
-    return [jnp.exp(x - maximum) for x in masked]
+    return [jnp.exp(x - _finite(maximum)) for x in masked], maximum
+
+
+def _scale(maximum: jax.Array, highest: jax.Array) -> jax.Array:
+    """What exponentials under `maximum` are multiplied by to be under `highest`; 0 without live entries."""
+    return jnp.exp(maximum - _finite(highest))
+
+
+def _finite(maximum: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isfinite(maximum), maximum, 0)  # −inf: there is no live entry
 
 
 def _nonzero(denominator: jax.Array) -> jax.Array:
