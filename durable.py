@@ -86,7 +86,7 @@ class FolderLock:
 
     def __init__(self, folder: Path, purpose: str = "written") -> None:
         with storage_errors(folder):
-            self._file = open(folder / ".lock", "a+")  # noqa: SIM115 - held until close()
+            self._file = open(folder / ".lock", "a+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -62,6 +62,8 @@ class RunConfig:
     batch_size: Annotated[int, Field(gt=0)] = 16
     # Type of all floating-point numbers of the learner.
     precision: Literal["float32", "float64"] = "float32"
+    # Devices that each growing layer's entries are spread over; on a CPU they are made as threads.
+    devices: Annotated[int, Field(gt=0)] = 1
     # Updates between two rows of the metrics table.
     record_every: Annotated[int, Field(gt=0)] = 25
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -11,6 +11,7 @@ import jax
 from ..durable import FolderLock
 from ..errors import LaminaError, MissingDataError
 from ..learners import Learner, build_learner, initial_key
+from ..memory.sharding import Shards, request_devices
 from ..memory.store import Store
 from ..monitoring import LayerRow, PrometheusExporter, Recorder
 from ..stream import LogBuilder, StreamReader, open_source
@@ -74,6 +75,7 @@ class Run:
         self._stop = threading.Event()
         self._halted = False
         self._set_precision()
+        request_devices(config.devices)
         store = self._open_store(origin)
         committed = store.generation() if store.head is not None else None
         if committed is not None and origin is None:
@@ -277,6 +279,7 @@ class Run:
             task=task_of(schema),
             batch_size=self.config.batch_size,
             seed=self.config.seed,
+            shards=Shards.over(self.config.devices),
         )
 
     def _open_recorder(

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass as config
 
 from ..memory.kernels import RBF, Kernel, Linear, WeightedSoftmax
 from ..memory.policies import MemoryConfig
+from ..memory.sharding import ONE_DEVICE, Shards
 from .layers import GrowingLayer, GrowingSpec
 from .learner import Learner
 from .losses import Task
@@ -94,7 +95,15 @@ class MLPConfig:
 LearnerConfig = Annotated[RBFConfig | SoftmaxConfig | LinearConfig | MLPConfig, Field(discriminator="kind")]
 
 
-def build_learner(config: LearnerConfig, *, features: int, task: Task, batch_size: int, seed: int) -> Learner:
+def build_learner(
+    config: LearnerConfig,
+    *,
+    features: int,
+    task: Task,
+    batch_size: int,
+    seed: int,
+    shards: Shards = ONE_DEVICE,
+) -> Learner:
     """The learner that a configuration describes.
 
     Args:
@@ -103,6 +112,7 @@ def build_learner(config: LearnerConfig, *, features: int, task: Task, batch_siz
       task: what the outputs mean.
       batch_size: examples per update (the default number of initial entries).
       seed: draws a parametric network's weights.
+      shards: the devices that the growing layers' entries are spread over.
     """
     if isinstance(config, MLPConfig):
         return _parametric(config, features, task, seed)
@@ -115,7 +125,7 @@ def build_learner(config: LearnerConfig, *, features: int, task: Task, batch_siz
     )
     blocks = [GrowingLayer(f"block{number}", spec) for number in range(config.blocks)]
     readout = GrowingLayer("readout", replace(spec, value_features=task.outputs))
-    return Learner(ResidualGrowingNetwork(blocks, readout), task)
+    return Learner(ResidualGrowingNetwork(blocks, readout), task, shards=shards)
 
 
 def initial_key(seed: int) -> jax.Array:

@@ -6,6 +6,7 @@ collectives written out.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,3 +119,13 @@ class Shards:
 
 
 ONE_DEVICE = Shards()
+
+
+def request_devices(count: int) -> None:
+    """Asks for `count` devices of a CPU, which works until JAX is first used in the process.
+
+    Where it is too late, or on another kind of device, `Shards.over` says what there is.
+    """
+    if count > 1:
+        with suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", count)
