@@ -9,7 +9,18 @@ from flax import nnx
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as config
 
-from ..memory.kernels import RBF, Kernel, Linear, WeightedSoftmax
+from ..memory.kernels import (
+    RBF,
+    Cosine,
+    Kernel,
+    Laplace,
+    Linear,
+    Matern32,
+    Matern52,
+    Polynomial,
+    RationalQuadratic,
+    WeightedSoftmax,
+)
 from ..memory.policies import MemoryConfig
 from ..memory.sharding import ONE_DEVICE, Shards
 from .layers import GrowingLayer, GrowingSpec
@@ -20,10 +31,17 @@ from .rules import GrowingRule, KernelRule, WeightedSoftmaxRule
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
+_GROWS = "grows: every layer; trained: nothing"
 LEARNERS: dict[str, str] = {
-    "rbf": "residual network of growing RBF layers (Algorithm 5); grows: every layer; trained: nothing",
-    "softmax": "the same with weighted softmax layers (Algorithm 3); grows: every layer; trained: nothing",
-    "linear": "the same with linear layers, SGD's dual form (Sec. 2); grows: every layer; trained: nothing",
+    "rbf": f"residual network of growing RBF layers (Algorithm 5); {_GROWS}",
+    "softmax": f"the same with weighted softmax layers (Algorithm 3); {_GROWS}",
+    "linear": f"the same with linear layers, SGD's dual form (Sec. 2); {_GROWS}",
+    "laplace": f"the same with the Laplace kernel (Sec. 3.1, as all below); {_GROWS}",
+    "matern32": f"the same with the Matérn-3/2 kernel; {_GROWS}",
+    "matern52": f"the same with the Matérn-5/2 kernel; {_GROWS}",
+    "rational_quadratic": f"the same with the rational quadratic kernel; {_GROWS}",
+    "polynomial": f"the same with a polynomial kernel; {_GROWS}",
+    "cosine": f"the same with the cosine kernel; {_GROWS}",
     "mlp": "parametric residual MLP (Eq. 12); grows: nothing; trained: all weights, by an optax optimiser",
 }
 
@@ -52,21 +70,73 @@ class LinearConfig(GrowingConfig):
 
 
 @config(frozen=True, config=_STRICT, kw_only=True)
-class RBFConfig(GrowingConfig):
-    """Growing RBF layers."""
+class CosineConfig(GrowingConfig):
+    """Growing layers with the cosine kernel."""
 
-    kind: Literal["rbf"]
-    # T: kernel width; the exponent's scale is T·√d_in.
+    kind: Literal["cosine"]
+
+
+@config(frozen=True, config=_STRICT, kw_only=True)
+class TemperedConfig(GrowingConfig):
+    """What growing layers share whose kernel has a temperature."""
+
+    # T: the kernel's scale is T·√d_in, of squared distances or of inner products.
     temperature: Annotated[float, Field(gt=0)]
 
 
 @config(frozen=True, config=_STRICT, kw_only=True)
-class SoftmaxConfig(GrowingConfig):
+class RBFConfig(TemperedConfig):
+    """Growing RBF layers."""
+
+    kind: Literal["rbf"]
+
+
+@config(frozen=True, config=_STRICT, kw_only=True)
+class LaplaceConfig(TemperedConfig):
+    """Growing layers with the Laplace kernel."""
+
+    kind: Literal["laplace"]
+
+
+@config(frozen=True, config=_STRICT, kw_only=True)
+class Matern32Config(TemperedConfig):
+    """Growing layers with the Matérn-3/2 kernel."""
+
+    kind: Literal["matern32"]
+
+
+@config(frozen=True, config=_STRICT, kw_only=True)
+class Matern52Config(TemperedConfig):
+    """Growing layers with the Matérn-5/2 kernel."""
+
+    kind: Literal["matern52"]
+
+
+@config(frozen=True, config=_STRICT, kw_only=True)
+class RationalQuadraticConfig(TemperedConfig):
+    """Growing layers with the rational quadratic kernel."""
+
+    kind: Literal["rational_quadratic"]
+    # α: how heavy the tails are; RBF as α → ∞.
+    shape: Annotated[float, Field(gt=0)] = 1.0
+
+
+@config(frozen=True, config=_STRICT, kw_only=True)
+class PolynomialConfig(TemperedConfig):
+    """Growing layers with a polynomial kernel."""
+
+    kind: Literal["polynomial"]
+    # p.
+    degree: Annotated[int, Field(ge=1)] = 2
+    # c.
+    constant: Annotated[float, Field(ge=0)] = 1.0
+
+
+@config(frozen=True, config=_STRICT, kw_only=True)
+class SoftmaxConfig(TemperedConfig):
     """Growing weighted softmax layers."""
 
     kind: Literal["softmax"]
-    # T: softmax temperature; logits are ⟨k, q⟩ / (T·√d_in).
-    temperature: Annotated[float, Field(gt=0)]
     # η: step size of stored weights.
     weight_rate: Annotated[float, Field(ge=0)]
     # The initial function's entries: random of unit size, or zeros.
@@ -92,7 +162,17 @@ class MLPConfig:
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
 
 
-LearnerConfig = Annotated[RBFConfig | SoftmaxConfig | LinearConfig | MLPConfig, Field(discriminator="kind")]
+KernelConfig = (
+    LinearConfig
+    | CosineConfig
+    | RBFConfig
+    | LaplaceConfig
+    | Matern32Config
+    | Matern52Config
+    | RationalQuadraticConfig
+    | PolynomialConfig
+)
+LearnerConfig = Annotated[KernelConfig | SoftmaxConfig | MLPConfig, Field(discriminator="kind")]
 
 
 def build_learner(
@@ -133,11 +213,30 @@ def initial_key(seed: int) -> jax.Array:
     return jax.random.key(seed)
 
 
-def _kernel_and_rule(config: RBFConfig | SoftmaxConfig | LinearConfig) -> tuple[Kernel, GrowingRule]:
+def _kernel_and_rule(config: KernelConfig | SoftmaxConfig) -> tuple[Kernel, GrowingRule]:
     if isinstance(config, SoftmaxConfig):
         return WeightedSoftmax(config.temperature), WeightedSoftmaxRule(config.value_rate, config.weight_rate)
-    kernel = RBF(config.temperature) if isinstance(config, RBFConfig) else Linear()
-    return kernel, KernelRule(config.value_rate)
+    return _kernel(config), KernelRule(config.value_rate)
+
+
+def _kernel(config: KernelConfig) -> Kernel:
+    match config:
+        case LinearConfig():
+            return Linear()
+        case CosineConfig():
+            return Cosine()
+        case RBFConfig():
+            return RBF(config.temperature)
+        case LaplaceConfig():
+            return Laplace(config.temperature)
+        case Matern32Config():
+            return Matern32(config.temperature)
+        case Matern52Config():
+            return Matern52(config.temperature)
+        case RationalQuadraticConfig():
+            return RationalQuadratic(config.temperature, config.shape)
+        case PolynomialConfig():
+            return Polynomial(config.temperature, config.degree, config.constant)
 
 
 def _parametric(config: MLPConfig, features: int, task: Task, seed: int) -> Learner:

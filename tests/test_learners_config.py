@@ -8,7 +8,17 @@ from lamina.learners import LEARNERS, Learner, LearnerConfig, Task, build_learne
 from lamina.learners.initial import INITIALISERS
 from lamina.learners.networks import ACTIVATIONS
 from lamina.learners.rules import KernelRule, WeightedSoftmaxRule
-from lamina.memory.kernels import RBF, Linear, WeightedSoftmax
+from lamina.memory.kernels import (
+    RBF,
+    Cosine,
+    Laplace,
+    Linear,
+    Matern32,
+    Matern52,
+    Polynomial,
+    RationalQuadratic,
+    WeightedSoftmax,
+)
 from lamina.memory.policies import MemoryConfig
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,6 +28,12 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "linear": {"value_rate": 0.1},
     "rbf": {"value_rate": 0.1, "temperature": 1.0},
     "softmax": {"value_rate": 0.1, "temperature": 1.0, "weight_rate": 0.1},
+    "laplace": {"value_rate": 0.1, "temperature": 1.0},
+    "matern32": {"value_rate": 0.1, "temperature": 1.0},
+    "matern52": {"value_rate": 0.1, "temperature": 1.0},
+    "rational_quadratic": {"value_rate": 0.1, "temperature": 1.0},
+    "polynomial": {"value_rate": 0.1, "temperature": 1.0},
+    "cosine": {"value_rate": 0.1},
     "mlp": {},
 }
 
@@ -44,6 +60,12 @@ def test_every_learner_is_described_and_buildable() -> None:
         ("rbf", {"decay": 0.1}, "decay", 0.1),
         ("rbf", {"memory": {"capacity": 8}}, "memory", MemoryConfig(capacity=8)),
         ("rbf", {}, "initial_entries", 0),
+        ("laplace", {"temperature": 2}, "kernel", Laplace(2.0)),
+        ("matern32", {"temperature": 2}, "kernel", Matern32(2.0)),
+        ("matern52", {"temperature": 2}, "kernel", Matern52(2.0)),
+        ("rational_quadratic", {"shape": 3}, "kernel", RationalQuadratic(1.0, 3.0)),
+        ("polynomial", {"degree": 3, "constant": 0}, "kernel", Polynomial(1.0, 3, 0.0)),
+        ("cosine", {}, "kernel", Cosine()),
         ("softmax", {"temperature": 3}, "kernel", WeightedSoftmax(3.0)),
         ("softmax", {"value_rate": 0.3, "weight_rate": 0.5}, "rule", WeightedSoftmaxRule(0.3, 0.5)),
         ("softmax", {"initial": "zero"}, "initial", "zero"),
