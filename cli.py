@@ -19,6 +19,7 @@ from .errors import ConfigError, LaminaError
 
 if TYPE_CHECKING:
     from .continual.config import RunConfig
+    from .continual.explaining import Explanation
     from .continual.run import Outcome, Run
 
 _FAILED, _MISTAKE, _INTERRUPTED = 1, 2, 130
@@ -150,6 +151,39 @@ def _inspect(options: argparse.Namespace) -> int:
     found = inspect_run(Path(options.run_dir), deep=options.deep)
     print(json.dumps(found) if options.json else format_inspection(found))
     return _FAILED if found["problems"] else 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    _prepare_jax()
+    from .continual.explaining import explain_example
+
+    found = explain_example(
+        Path(options.run_dir),
+        split=options.split,
+        index=options.index,
+        layer=options.layer,
+        count=options.count,
+    )
+    if options.picture:
+        from .monitoring.pictures import draw_examples
+
+        draw_examples(found.pictures(f"{options.split} {options.index}"), Path(options.picture))
+    print(json.dumps(found.values()) if options.json else _explanation_text(found))
+    return 0
+
+
+def _explanation_text(found: "Explanation") -> str:
+    lines = [
+        f"label {found.name(found.label)}, predicted {found.name(found.predicted)}; from {found.layer}:",
+        f"{'share':>8}  {'amount':>9}  {'similarity':>10}  {'step':>7}  {'offset':>8}  label",
+    ]
+    for each, pair in zip(found.contributions, found.neighbours, strict=True):
+        label = "(initial function)" if pair is None else found.name(pair[1])
+        lines.append(
+            f"{each.share:>+8.2%}  {each.amount:>+9.4f}  {each.similarity:>10.4g}  {each.created:>7,}  "
+            f"{each.origin:>8,}  {label}"
+        )
+    return "\n".join(lines)
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -328,6 +362,14 @@ def _add_view_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     inspect.set_defaults(command=_inspect)
     inspect.add_argument("run_dir", metavar="RUN_DIR")
     inspect.add_argument("--deep", action="store_true", help="also read every stored byte (checksums)")
+    explain = commands.add_parser("explain", parents=[common], help="trace a prediction to training examples")
+    explain.set_defaults(command=_explain)
+    explain.add_argument("run_dir", metavar="RUN_DIR")
+    explain.add_argument("--split", default="test", help="the part the example is in (default: test)")
+    explain.add_argument("--index", type=int, default=0, metavar="N", help="its offset there (default: 0)")
+    explain.add_argument("--layer", default="readout", help="whose entries (default: readout)")
+    explain.add_argument("--count", type=_positive, default=5, metavar="K", help="how many (default: 5)")
+    explain.add_argument("--picture", metavar="FILE.png", help="draw the example and those behind the answer")
     report = commands.add_parser("report", parents=[common], help="write a run's report as one HTML page")
     report.set_defaults(command=_report)
     report.add_argument("run_dir", metavar="RUN_DIR")

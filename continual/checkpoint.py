@@ -114,6 +114,7 @@ def load_state(generation: Generation, learner: Learner, start: State) -> tuple[
         )
     for name, meta in layers.items():
         _check_layer(generation, name, meta, start.memories[name])
+        _check_cap(generation, name, meta, learner)
     blob = _load_blob(generation)
     memories, maps = {}, {}
     for name, meta in layers.items():
@@ -147,6 +148,15 @@ def _check_layer(generation: Generation, name: str, meta: Mapping[str, Any], mem
         raise ConfigError(
             f"{generation.path}: layer {name} expects (key features, value features, weights, dtype) "
             f"{expected}; found {found}: use a learner and a stream of the same kind"
+        )
+
+
+def _check_cap(generation: Generation, name: str, meta: Mapping[str, Any], learner: Learner) -> None:
+    cap = learner.layers[name].spec.memory.capacity
+    if cap is not None and meta["entries"] > cap:
+        raise ConfigError(
+            f"{generation.path}: layer {name} holds {meta['entries']} entries; expected at most the "
+            f"{cap} of learner.memory.capacity: raise it"
         )
 
 

@@ -19,6 +19,7 @@ from flax import nnx
 from ..errors import ConfigError
 from ..memory.coefficients import Clock, CoefficientTable, block_coefficients, device_table
 from ..memory.database import Database, Rows
+from ..memory.explain import Contribution, explain
 from ..memory.policies import Occupancy, admit, append, prune
 from ..memory.retrieval import retrieve
 from ..memory.sharding import ONE_DEVICE, Shards
@@ -122,6 +123,7 @@ class Learner:
         self._optimiser = optax.identity() if optimiser is None else optimiser
         self._learn = jax.jit(self._learn_step)
         self._predict = jax.jit(self._predict_step)
+        self._trace = jax.jit(self._trace_step)
         self._train = jax.jit(self._train_step, donate_argnums=(0, 1))
 
     def init(self, key: jax.Array) -> State:
@@ -156,6 +158,41 @@ class Learner:
         coefficients = tuple(block_coefficients(block, table) for block in blocks)
         shards = memory.database.shards
         return np.asarray(retrieve(kernel, blocks, coefficients, self._floating(queries), shards=shards))
+
+    def explain(
+        self, state: State, x: np.ndarray, layer: str, *, count: int = 5, output: int | None = None
+    ) -> list[Contribution]:
+        """The entries of a growing layer that contributed most to its answer for one example.
+
+        Args:
+          state: the learner's state.
+          x: one example […].
+          layer: the layer's name.
+          count: how many entries.
+          output: measure along this output of the layer, for the readout a class; None: along its answer.
+
+        Raises:
+          ConfigError: there is no such layer or output.
+        """
+        if layer not in self.layers:
+            raise ConfigError(f"expected a growing layer among {', '.join(self.layers)}; found {layer!r}")
+        spec = self.layers[layer].spec
+        last = spec.value_features - 1
+        if output is not None and not 0 <= output <= last:
+            raise ConfigError(f"expected an output of {layer} from 0 to {last}; found {output}")
+        queries = self._trace(
+            self._databases(state), self._tables(state), state.parameters, self._floating(x[None])
+        )
+        memory = state.memories[layer]
+        direction = None if output is None else jax.nn.one_hot(output, spec.value_features)
+        return explain(
+            spec.kernel,
+            memory.database,
+            self._table(memory),
+            queries[layer][0],
+            count=count,
+            direction=direction,
+        )
 
     def update(self, state: State, batch: Examples) -> tuple[State, Result]:
         """Predicts the batch, then learns from it. The state is consumed.
@@ -227,6 +264,14 @@ class Learner:
         x: jax.Array,
     ) -> jax.Array:
         return nnx.merge(self._graph, parameters)(x, Recall(databases, tables))
+
+    def _trace_step(
+        self, databases: Mapping[str, Database], tables: Mapping[str, Any], parameters: Any, x: jax.Array
+    ) -> dict[str, jax.Array]:
+        """The query of each growing layer, [B, D]."""
+        recall = Recall(databases, tables)
+        nnx.merge(self._graph, parameters)(x, recall)
+        return recall.queries
 
     def _learn_step(
         self,

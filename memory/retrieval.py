@@ -74,6 +74,36 @@ def retrieve(
     return _retrieve(kernel, trained, shards, entries, coefficients, queries)
 
 
+def contributions(
+    kernel: Kernel,
+    blocks: tuple[Block, ...],
+    coefficients: tuple[Coefficients, ...],
+    query: jax.Array,
+    shards: Shards = ONE_DEVICE,
+) -> list[tuple[jax.Array, jax.Array]]:
+    """What each stored value is multiplied by in the answer to one query.
+
+    Args:
+      kernel: the similarity.
+      blocks: the database's blocks.
+      coefficients: one per block.
+      query: [1, D].
+      shards: the devices that hold the rows.
+
+    Returns:
+      Per block, [n] factors of the stored values (Σ factor·v is the answer) and [n] similarities: φ, or for
+      a normalised kernel exp(logit) over the denominator.
+    """
+    entries = tuple(
+        Entries(block.keys, block.values, block.weights, block.key_norms, block.live) for block in blocks
+    )
+    _, residuals = _forward(kernel, False, shards, entries, coefficients, query)
+    saved, denominator = residuals[3], residuals[5]
+    scale = jnp.where(denominator[0] == 0, 0, 1 / _nonzero(denominator[0]))
+    similarities = [s.similarity[:, 0] * scale for s in saved]
+    return [(s * c.values, s) for s, c in zip(similarities, coefficients, strict=True)]
+
+
 def nearest_square_distances(
     blocks: tuple[Block, ...], queries: jax.Array, shards: Shards = ONE_DEVICE
 ) -> jax.Array:

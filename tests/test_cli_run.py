@@ -17,6 +17,8 @@ from lamina.learners.conformance import shipped_files
 from lamina.memory import Store
 from lamina.monitoring import read_predictions, read_table
 from lamina.monitoring.text import size_text
+from lamina.stream import StreamConfig, open_source
+from PIL import Image
 from tiny_runs import (
     STREAM,
     command,
@@ -348,6 +350,7 @@ def test_a_memory_is_shared_not_copied_and_taken_from_any_tag(
         ([f"learner={json.dumps(LEARNER | {'blocks': 0})}"], ("layer readout", "True", "False")),
         (["learner={kind: mlp}"], ("layers []", "found ['readout']")),
         (["stream.classes=11"], ("layer readout", "(64, 11,", "found (64, 10,")),
+        (["learner.memory.capacity=50"], ("layer readout holds 96 entries", "at most the 50")),
     ],
 )
 def test_a_memory_of_another_shape_is_refused(
@@ -502,3 +505,20 @@ def test_selftest_checks_a_file_in_both_precisions(tmp_path: Path) -> None:
     assert all(0 <= row["largest_error"] <= 1e-4 for row in found["results"])
     assert "2 of 2 checks passed" in command("selftest", file).out
     refused(command("selftest", tmp_path / "none.npz"), "none.npz")
+
+
+def test_a_prediction_is_traced_to_training_examples(finished: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "why.png"
+    answer = command("explain", finished, "--index", 4, "--count", 3, "--picture", picture, "--json")
+    assert answer.code == 0
+    found = json.loads(answer.out)
+    source = open_source(StreamConfig(**STREAM).with_seed(0))
+    assert len(found["contributions"]) == 3
+    for each in found["contributions"]:
+        if each["origin"] >= 0:
+            row = source.read(each["origin"], each["origin"] + 1)
+            assert each["label"] == source.schema.classes[int(row["y"][0])]
+    assert Image.open(picture).width > 4 * 128
+    refused(command("explain", finished, "--index", 10**6), "found 1000000")
+    refused(command("explain", finished, "--layer", "block7"), "found 'block7'")
+    refused(command("explain", finished, "--picture", tmp_path / "why.nothing"), "expected a name that ends")
