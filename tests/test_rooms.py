@@ -20,7 +20,7 @@ ALLOWED = {
     "monitoring": GROUND | {"memory"},
     "continual": GROUND | ROOMS,
 }
-TOP = {"cli", "__main__", "__init__"}  # may import everything
+TOP = {"cli", "commands", "__main__", "__init__"}  # may import everything
 # What monitoring may see of memory/, and what it may not do with a store.
 VIEWS = {("memory", "store", "Store"), ("memory", "generation", "Generation"), ("memory", "table", "Table")}
 WRITING = {"create", "commit", "branch", "untag"}
