@@ -17,6 +17,7 @@ from ..monitoring.summary import SUMMARY_NAME
 from ..stream import Batch
 from .evaluation import Score, predictions, score
 from .finite import require_finite
+from .process_memory import release_free_memory
 from .summary import summarise
 from .timing import StepTimes, Stopwatch
 
@@ -112,23 +113,30 @@ class Loop:
         run.progress = replace(run.progress, finished=True)
 
     def _update(self, batch: Batch) -> None:
+        shape = self._shape(len(batch.origins))
         with self._watch.part("compute"):
             self._run.state, result = self._run.learner.update(self._run.state, batch)
             jax.block_until_ready(result.losses)
         with self._watch.part("append"):
             jax.block_until_ready(result.changes)
-        self._score(batch, result)
+        self._score(batch, result, shape)
 
-    def _score(self, batch: Batch, result: Result) -> None:
+    def _shape(self, batch: int) -> str:
+        """What the training step's program depends on."""
+        capacities = (memory.database.capacity for memory in self._run.state.memories.values())
+        return f"{batch}x{'+'.join(map(str, capacities))}"
+
+    def _score(self, batch: Batch, result: Result, shape: str) -> None:
         outputs, losses = np.asarray(result.outputs), np.asarray(result.losses)
         require_finite(self._run.state.step, "losses", [losses])
         predicted = predictions(self._run.learner.task, outputs)
         labels = batch.y.reshape(predicted.shape)
         self._run.recorder.predictions(batch.origins, labels, predicted, losses)
-        shape = "+".join(str(memory.database.capacity) for memory in self._run.state.memories.values())
         batch_score = score(self._run.learner.task, outputs, losses, labels)
+        if shape not in self._run.progress.shapes:
+            release_free_memory()  # of the compilation
         self._run.progress = self._run.progress.learnt(
-            batch_score, batch.offset, self._run.reader.skipped, f"{len(labels)}x{shape}"
+            batch_score, batch.offset, self._run.reader.skipped, shape
         )
 
     def _record(self) -> None:
@@ -170,6 +178,7 @@ class Loop:
                 self._run.learner, self._run.state, self._run.reader.prepare, examples=examples
             )
             seconds = time.perf_counter() - begin
+            release_free_memory()
         self._run.recorder.evaluation(
             EvaluationRow(
                 step=self._run.state.step,

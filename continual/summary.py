@@ -1,9 +1,9 @@
 """The figures that a finished run leaves behind."""
 
-import resource
 from typing import TYPE_CHECKING
 
 from ..monitoring import Summary, installed_versions
+from .process_memory import peak_rss_bytes
 from .timing import StepTimes
 
 if TYPE_CHECKING:
@@ -29,8 +29,3 @@ def summarise(run: "Run", times: StepTimes) -> Summary:
         seed=run.config.seed,
         versions=installed_versions(),
     )
-
-
-def peak_rss_bytes() -> int:
-    """The largest resident memory of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

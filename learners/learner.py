@@ -106,7 +106,7 @@ class Learner:
         task: Task,
         optimiser: optax.GradientTransformation | None = None,
         shards: Shards = ONE_DEVICE,
-        scores_budget_bytes: int = 2**28,
+        scores_budget_bytes: int = 2**26,
     ) -> None:
         self.task = task
         self.shards = shards
