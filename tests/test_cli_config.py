@@ -14,6 +14,7 @@ from lamina.cli import main
 from lamina.continual import PRESETS, override, parse_config, preset_values, read_config
 from lamina.continual.config import config_values, config_yaml
 from lamina.errors import ConfigError
+from lamina.learners import LEARNERS
 from tiny_runs import TINY, changed, command, refused
 
 NAMES = st.text("abcdefgh_", min_size=1, max_size=4)
@@ -84,7 +85,13 @@ def _refusal(values: dict) -> str | None:
         ("learner.memory.evict=oldest", ("learner.memory.evict", "eviction")),
         ("nothing.like.it=1", ("unknown name nothing", "known names: batch_size")),
         ("learner.kind=rfb", ("learner.kind", "unknown learner 'rfb'", "did you mean rbf?")),
-        ("learner={}", ("learner.kind is missing", "rbf, softmax, linear, mlp")),
+        (
+            "learner={}",
+            (
+                "learner.kind is missing",
+                ", ".join(LEARNERS),
+            ),
+        ),
         ("learner={kind: rbf, temperature: 1}", ("learner.value_rate is missing", "--set")),
         ("stream.standardise={mean: 1}", ("stream.standardise.std is missing",)),
         ("batch_size=0", ("batch_size", "greater than 0", "found 0")),

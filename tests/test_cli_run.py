@@ -518,7 +518,8 @@ def test_a_prediction_is_traced_to_training_examples(finished: Path, tmp_path: P
         if each["origin"] >= 0:
             row = source.read(each["origin"], each["origin"] + 1)
             assert each["label"] == source.schema.classes[int(row["y"][0])]
-    assert Image.open(picture).width > 4 * 128
+    with Image.open(picture) as drawn:
+        assert drawn.width > 4 * 128
     refused(command("explain", finished, "--index", 10**6), "found 1000000")
     refused(command("explain", finished, "--layer", "block7"), "found 'block7'")
     refused(command("explain", finished, "--picture", tmp_path / "why.nothing"), "expected a name that ends")
