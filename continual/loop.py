@@ -114,6 +114,8 @@ class Loop:
 
     def _update(self, batch: Batch) -> None:
         shape = self._shape(len(batch.origins))
+        if shape not in self._run.progress.shapes:
+            self._run.learner.drop_programs()
         with self._watch.part("compute"):
             self._run.state, result = self._run.learner.update(self._run.state, batch)
             jax.block_until_ready(result.losses)

@@ -225,6 +225,11 @@ class Learner:
         count: int = self._learn._cache_size()  # type: ignore[attr-defined]
         return count
 
+    def drop_programs(self) -> None:
+        """Frees the compiled programs: after growth those of smaller capacities are never used again."""
+        for program in (self._learn, self._predict, self._trace):
+            program.clear_cache()  # type: ignore[attr-defined]
+
     @cached_property
     def _floating_type(self) -> Any:
         return jnp.result_type(float)
