@@ -68,10 +68,7 @@ def retrieve(
     Returns:
       [B, F]; zeros where there is no entry (or no weight) to answer: the prior.
     """
-    entries = tuple(
-        Entries(block.keys, block.values, block.weights, block.key_norms, block.live) for block in blocks
-    )
-    return _retrieve(kernel, trained, shards, entries, coefficients, queries)
+    return _retrieve(kernel, trained, shards, _entries(blocks), coefficients, queries)
 
 
 def contributions(
@@ -94,10 +91,7 @@ def contributions(
       Per block, [n] factors of the stored values (Σ factor·v is the answer) and [n] similarities: φ, or for
       a normalised kernel exp(logit) over the denominator.
     """
-    entries = tuple(
-        Entries(block.keys, block.values, block.weights, block.key_norms, block.live) for block in blocks
-    )
-    _, residuals = _forward(kernel, False, shards, entries, coefficients, query)
+    _, residuals = _forward(kernel, False, shards, _entries(blocks), coefficients, query)
     saved, denominator = residuals[3], residuals[5]
     scale = jnp.where(denominator[0] == 0, 0, 1 / _nonzero(denominator[0]))
     similarities = [s.similarity[:, 0] * scale for s in saved]
@@ -124,6 +118,10 @@ def nearest_square_distances(
     # A decision, not a quantity to learn through.
     found: jax.Array = shards.spread(nearest, blocks, jax.lax.stop_gradient(queries), False)
     return found
+
+
+def _entries(blocks: tuple[Block, ...]) -> tuple[Entries, ...]:
+    return tuple(Entries(b.keys, b.values, b.weights, b.key_norms, b.live) for b in blocks)
 
 
 def _nearest(block: Block, queries: jax.Array) -> jax.Array:
