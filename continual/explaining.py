@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, MissingDataError
-from ..learners import build_learner, initial_key
+from ..learners import initial_key
 from ..memory.explain import Contribution
-from ..memory.sharding import Shards, request_devices
 from ..memory.store import Store
 from ..stream import Source, Standardiser, open_source
+from .building import learner_of, prepare_jax
 from .checkpoint import load_progress, load_state
 from .config import parse_config, read_config
-from .evaluation import predictions, task_of
+from .evaluation import predictions
 from .new_folder import CONFIG
 from .origin import MEMORY
 
@@ -78,19 +78,11 @@ def explain_example(
     if not (directory / CONFIG).exists():
         raise MissingDataError(f"{directory}: expected a run's folder with {CONFIG}; there is none")
     config = parse_config(read_config(directory / CONFIG))
-    request_devices(config.devices)
+    prepare_jax(config)
     stream = config.stream.with_seed(config.seed)
     source = open_source(stream, split=split)
     example = _example(source, index, split)
-    task = task_of(source.schema)
-    learner = build_learner(
-        config.learner,
-        features=source.schema.x.size,
-        task=task,
-        batch_size=config.batch_size,
-        seed=config.seed,
-        shards=Shards.over(config.devices),
-    )
+    learner = learner_of(config, source.schema)
     if layer not in learner.layers:
         raise ConfigError(
             f"{directory}: expected a growing layer among {', '.join(learner.layers) or 'none'}; "
@@ -103,8 +95,8 @@ def explain_example(
     standardiser.restore(reader["standardiser"])
     x = standardiser.apply(example[0][None])
     x = x.reshape(1, -1) if stream.flatten else x
-    predicted = predictions(task, learner.predict(state, x))[0]
-    along = int(predicted) if task.classification and layer == "readout" else None
+    predicted = predictions(learner.task, learner.predict(state, x))[0]
+    along = int(predicted) if learner.task.classification and layer == "readout" else None
     found = learner.explain(state, x[0], layer, count=count, output=along)
     training = open_source(stream)
     neighbours = [

@@ -6,19 +6,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import jax
-
 from ..durable import FolderLock
 from ..errors import LaminaError, MissingDataError
-from ..learners import Learner, build_learner, initial_key
-from ..memory.sharding import Shards, request_devices
+from ..learners import initial_key
 from ..memory.store import Store
 from ..monitoring import LayerRow, PrometheusExporter, Recorder
 from ..stream import LogBuilder, StreamReader, open_source
+from .building import learner_of, prepare_jax
 from .checkpoint import Checkpointer, load_progress, load_state
 from .config import RunConfig, config_yaml, parse_config, read_config
 from .counts import EntryCounts, Totals, layer_rows
-from .evaluation import HeldOut, task_of
+from .evaluation import HeldOut
 from .interrupts import interruptible
 from .loop import Loop
 from .new_folder import CONFIG, STARTING, NewFolder
@@ -74,14 +72,13 @@ class Run:
         self._resources = resources
         self._stop = threading.Event()
         self._halted = False
-        self._set_precision()
-        request_devices(config.devices)
+        prepare_jax(config)
         store = self._open_store(origin)
         committed = store.generation() if store.head is not None else None
         if committed is not None and origin is None:
             self.progress = Progress.from_json(load_progress(committed)["run"])
         self._open_stream()
-        self.learner = self._build_learner()
+        self.learner = learner_of(config, self.reader.log.schema)
         self.state = self.learner.init(initial_key(config.seed))
         self._checkpointer = Checkpointer(store, {})
         positions = None
@@ -171,7 +168,7 @@ class Run:
           DataError: the stream is bad; what was learnt before is committed.
           HaltedError: an earlier call ended in the middle of a step; close the run and resume it.
         """
-        self._set_precision()
+        prepare_jax(self.config)
         self._check_whole()
         loop = Loop(self, quiet=quiet)
         with interruptible(self._stop), loop:
@@ -239,9 +236,6 @@ class Run:
         self._checkpointer = self._checkpointer.commit(self.state, progress, meta, tag)
         self.recorder.committed()
 
-    def _set_precision(self) -> None:
-        jax.config.update("jax_enable_x64", self.config.precision == "float64")
-
     def _check_whole(self) -> None:
         if self._halted:
             raise HaltedError(
@@ -269,17 +263,6 @@ class Run:
             builder = self._resources.enter_context(LogBuilder(stream, log, self.progress.offset))
         self.reader = StreamReader.from_config(
             log, self.config.batch_size, stream, offset=self.progress.offset, builder=builder
-        )
-
-    def _build_learner(self) -> Learner:
-        schema = self.reader.log.schema
-        return build_learner(
-            self.config.learner,
-            features=schema.x.size,
-            task=task_of(schema),
-            batch_size=self.config.batch_size,
-            seed=self.config.seed,
-            shards=Shards.over(self.config.devices),
         )
 
     def _open_recorder(

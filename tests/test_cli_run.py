@@ -8,6 +8,7 @@ import urllib.request
 from html import unescape
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import yaml
@@ -523,3 +524,13 @@ def test_a_prediction_is_traced_to_training_examples(finished: Path, tmp_path: P
     refused(command("explain", finished, "--index", 10**6), "found 1000000")
     refused(command("explain", finished, "--layer", "block7"), "found 'block7'")
     refused(command("explain", finished, "--picture", tmp_path / "why.nothing"), "expected a name that ends")
+
+
+def test_a_prediction_of_a_double_precision_run_is_traced(config: Path, tmp_path: Path) -> None:
+    run = tmp_path / "double"
+    options = ("--set", "precision=float64", "--steps", 3, "--quiet")
+    assert command("run", config, "--run-dir", run, *options).code == 0
+    try:
+        assert command("explain", run, "--json").json()["contributions"]
+    finally:
+        jax.config.update("jax_enable_x64", False)

@@ -1,0 +1,31 @@
+"""The learner of a run, and the settings of JAX that it needs, from the run's configuration."""
+
+import jax
+
+from ..learners import Learner, build_learner
+from ..memory.sharding import Shards, request_devices
+from ..stream import Schema
+from .config import RunConfig
+from .evaluation import task_of
+
+
+def prepare_jax(config: RunConfig) -> None:
+    """Sets the precision and asks for the devices that a run's learner computes with."""
+    jax.config.update("jax_enable_x64", config.precision == "float64")
+    request_devices(config.devices)
+
+
+def learner_of(config: RunConfig, schema: Schema) -> Learner:
+    """The learner that a run's configuration describes for a stream of that schema.
+
+    Raises:
+      ConfigError: there are fewer devices than the configuration wants.
+    """
+    return build_learner(
+        config.learner,
+        features=schema.x.size,
+        task=task_of(schema),
+        batch_size=config.batch_size,
+        seed=config.seed,
+        shards=Shards.over(config.devices),
+    )
