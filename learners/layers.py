@@ -14,8 +14,9 @@ from flax import nnx
 from ..memory.coefficients import CoefficientTable, block_coefficients
 from ..memory.database import Database
 from ..memory.kernels import Kernel
+from ..memory.nearest import nearest_square_distances
 from ..memory.policies import MemoryConfig
-from ..memory.retrieval import nearest_square_distances, retrieve
+from ..memory.retrieval import retrieve
 from .rules import GrowingRule
 
 

@@ -3,8 +3,10 @@
 from .coefficients import Clock
 from .database import COUNTERS, Block, Database, Rows, empty_database
 from .kernels import RBF, Kernel, Linear, Pairs, WeightedSoftmax
+from .nearest import nearest_square_distances
 from .policies import ADMISSIONS, EVICTIONS, MemoryConfig, Occupancy, append, prune
-from .retrieval import Coefficients, nearest_square_distances, retrieve
+from .retrieval import retrieve
+from .scores import Coefficients
 from .store import Generation, Head, Store, Table, TableChange
 
 __all__ = [

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .database import EMPTY, INITIAL, Block
-from .retrieval import Coefficients
+from .scores import Coefficients
 
 _FIRST_ROWS = 1024  # padding of the table on the device; grows fourfold, so that shapes are few
 

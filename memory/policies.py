@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass as config
 
 from .coefficients import CoefficientTable, block_coefficients
 from .database import COUNTERS, EMPTY, INITIAL, Block, Database, Rows, grow, write
-from .retrieval import Coefficients
+from .scores import Coefficients
 
 Admission = Literal["all", "novelty"]
 Eviction = Literal["none", "oldest", "smallest"]

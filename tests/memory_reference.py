@@ -21,7 +21,7 @@ from lamina.memory.kernels import (
     RationalQuadratic,
     WeightedSoftmax,
 )
-from lamina.memory.retrieval import Coefficients
+from lamina.memory.scores import Coefficients
 
 Array = Any  # NumPy's or JAX's
 

@@ -24,9 +24,10 @@ from hypothesis.stateful import (
 from lamina.memory.coefficients import Clock, block_coefficients, device_table
 from lamina.memory.database import COUNTERS, EMPTY, INITIAL, Database, Rows, empty_database, grow, write
 from lamina.memory.kernels import RBF, WeightedSoftmax
+from lamina.memory.nearest import nearest_square_distances
 from lamina.memory.persist import TableMap, database_meta, load_database, table_change
 from lamina.memory.policies import ADMISSIONS, EVICTIONS, MemoryConfig, Occupancy, admit, append, prune
-from lamina.memory.retrieval import nearest_square_distances, retrieve
+from lamina.memory.retrieval import retrieve
 from lamina.memory.store import Store
 from memory_policy_model import DECAY, MOMENTUM, Entry, PolicyModel
 from pydantic import ValidationError

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from lamina.memory.database import Block, empty_block
 from lamina.memory.kernels import RBF, Kernel
-from lamina.memory.retrieval import Coefficients, nearest_square_distances, retrieve
+from lamina.memory.nearest import nearest_square_distances
+from lamina.memory.retrieval import retrieve
+from lamina.memory.scores import Coefficients
 from memory_reference import (
     KERNELS,
     NORMALISED,

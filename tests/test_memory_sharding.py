@@ -13,8 +13,10 @@ from lamina.learners import Batch, Learner, State, Task, build_learner, initial_
 from lamina.learners.config import LearnerConfig, RBFConfig, SoftmaxConfig
 from lamina.memory import MemoryConfig, Occupancy, Store, append, empty_database, prune
 from lamina.memory.database import Database, Rows
+from lamina.memory.nearest import nearest_square_distances
 from lamina.memory.persist import TableMap, database_meta, load_database, table_change
-from lamina.memory.retrieval import Coefficients, nearest_square_distances, retrieve
+from lamina.memory.retrieval import retrieve
+from lamina.memory.scores import Coefficients
 from lamina.memory.sharding import AXIS, ONE_DEVICE, Shards
 from memory_reference import KERNELS, KernelCase
 
