@@ -14,6 +14,7 @@ from . import __version__, commands
 from .errors import LaminaError
 
 _FAILED, _MISTAKE, _INTERRUPTED = 1, 2, 130
+_SCHEDULES = ("constant", "linear", "cosine", "warmup-cosine", "exponential")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,6 +103,17 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     explain.add_argument("--layer", default="readout", help="whose entries (default: readout)")
     explain.add_argument("--count", type=_positive, default=5, metavar="K", help="how many (default: 5)")
     explain.add_argument("--picture", metavar="FILE.png", help="draw the example and those behind the answer")
+    weights = parts.add_parser(
+        "weights", parents=[common], help="what a schedule, decay and momentum make of old entries"
+    )
+    weights.set_defaults(command=commands.weights)
+    weights.add_argument("--steps", type=_positive, default=200, metavar="N", help="(default: 200)")
+    weights.add_argument("--learning-rate", type=float, default=0.1, metavar="RATE", help="(default: 0.1)")
+    weights.add_argument("--schedule", choices=_SCHEDULES, default="cosine", help="of it (default: cosine)")
+    weights.add_argument("--momentum", type=float, default=0.9, metavar="RATE", help="(default: 0.9)")
+    weights.add_argument("--decay", type=float, default=0.1, metavar="RATE", help="(default: 0.1)")
+    weights.add_argument("--coupled", action="store_true", help="decay passes through momentum")
+    weights.add_argument("--picture", metavar="FILE.png", help="draw them")
     report = parts.add_parser("report", parents=[common], help="write a run's report as one HTML page")
     report.set_defaults(command=commands.report)
     report.add_argument("run_dir", metavar="RUN_DIR")

@@ -152,6 +152,25 @@ def _explanation_text(found: "Explanation") -> str:
     return "\n".join(lines)
 
 
+def weights(options: argparse.Namespace) -> int:
+    from .continual.entry_weights import compare
+
+    found = compare(
+        options.steps,
+        options.learning_rate,
+        options.schedule,
+        options.momentum,
+        options.decay,
+        coupled=options.coupled,
+    )
+    if options.picture:
+        from .monitoring.weight_chart import draw_weights
+
+        draw_weights(found.relative, Path(options.picture))
+    print(json.dumps(found.values()) if options.json else found.text())
+    return 0
+
+
 def report(options: argparse.Namespace) -> int:
     from .monitoring import write_report
 

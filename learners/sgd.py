@@ -4,6 +4,7 @@ A dense layer trained by SGD is W₀ minus a sum of all its gradients (Sec. 2). 
 decay, of a gradient's own step and of all later ones, only decide the weight that it has in that sum.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import optax
+
+from ..errors import ConfigError
 
 Rate = float | Callable[[Any], Any]  # constant, or an optax schedule: a function of the steps done before
 
@@ -29,6 +32,9 @@ class SGD:
 
     >>> SGD(0.1, momentum=0.9).weights(3)[1:].round(3).tolist()
     [0.271, 0.19, 0.1]
+
+    Raises:
+      ConfigError: a constant rate is out of range.
     """
 
     learning_rate: Rate  # η
@@ -36,6 +42,12 @@ class SGD:
     decay: Rate = 0.0  # λ
     coupled: bool = False
     nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "momentum", "decay"):
+            rate, limit = getattr(self, name), 1 if name == "momentum" else math.inf
+            if not callable(rate) and not 0 <= rate < limit:
+                raise ConfigError(f"{name}: expected a number from 0 to below {limit}; found {rate}")
 
     def weights(self, steps: int) -> np.ndarray:
         """[1 + steps] float64: how much of W₀ is left after that many steps, then each gradient's weight."""

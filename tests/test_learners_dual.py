@@ -1,10 +1,14 @@
 """A dense layer trained by optax and its dual form, a database, are the same function: both directions."""
 
+import doctest
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from lamina.errors import ConfigError
 from lamina.learners.dual import Recording, weight_matrix
 from lamina.learners.initial import with_initial_entries
 from lamina.learners.sgd import SGD, EntryWeights
@@ -198,3 +202,23 @@ def test_a_recording_names_the_examples_behind_an_output() -> None:
                 inputs, gradients = steps[step]
                 expected = -weights[c.created] * gradients[place, 0] * (inputs[place] @ query)
                 assert c.amount == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_docstring_examples() -> None:
+    outcome = doctest.testmod(importlib.import_module("lamina.learners.sgd"))
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("rates", "complaint"),
+    [
+        ({"learning_rate": -0.1}, "learning_rate: expected a number from 0 to below inf; found -0.1"),
+        ({"learning_rate": float("nan")}, "learning_rate: expected .* found nan"),
+        ({"learning_rate": 0.1, "momentum": 1.0}, "momentum: expected a number from 0 to below 1; found 1.0"),
+        ({"learning_rate": 0.1, "decay": float("inf")}, "decay: expected .* found inf"),
+    ],
+)
+def test_a_rate_out_of_range_is_refused(rates: dict[str, float], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        SGD(**rates)
