@@ -18,7 +18,8 @@ from ..memory.database import Block, Database, Rows, empty_database
 from ..memory.explain import Contribution, explain
 from ..memory.kernels import Linear
 from ..memory.policies import MemoryConfig, Occupancy, append
-from ..memory.retrieval import Coefficients, retrieve
+from ..memory.retrieval import retrieve
+from ..memory.scores import Coefficients
 from ..memory.sharding import ONE_DEVICE, Shards
 from .initial import with_initial_entries
 from .sgd import SGD, EntryWeights
