@@ -162,6 +162,13 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
 def _add_execute_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=_positive, metavar="N", help="stop after N more steps")
     parser.add_argument("--metrics-port", type=int, metavar="PORT", help="serve Prometheus (0: a free port)")
+    parser.add_argument(
+        "--metrics-linger",
+        type=_positive,
+        metavar="SECONDS",
+        help="after the end wait so long at most for Prometheus to read the last figures",
+    )
+    parser.add_argument("--push-gateway", metavar="URL", help="push the metrics to a Prometheus Pushgateway")
     parser.add_argument("--quiet", action="store_true", help="show no progress and no result")
 
 

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
 
     directory = Path(options.run_dir) if options.run_dir else _free_directory(Path("runs"), config.name)
     origin = Origin.parse(options.origin) if options.origin else None
-    with Run.create(config, directory, origin=origin, metrics_port=options.metrics_port) as run:
+    with Run.create(config, directory, origin=origin, **_watching(options)) as run:
         return _execute(run, options)
 
 
@@ -41,8 +41,12 @@ def resume(options: argparse.Namespace) -> int:
     _prepare_jax()
     from .continual.run import Run
 
-    with Run.resume(Path(options.run_dir), metrics_port=options.metrics_port) as run:
+    with Run.resume(Path(options.run_dir), **_watching(options)) as run:
         return _execute(run, options)
+
+
+def _watching(options: argparse.Namespace) -> dict[str, Any]:
+    return {"metrics_port": options.metrics_port, "push_gateway": options.push_gateway}
 
 
 def _execute(run: "Run", options: argparse.Namespace) -> int:
@@ -54,7 +58,11 @@ def _execute(run: "Run", options: argparse.Namespace) -> int:
         if run.metrics_port is not None:
             print(f"metrics at http://127.0.0.1:{run.metrics_port}/metrics", file=sys.stderr)
         print(f"run folder: {run.directory}", file=sys.stderr)
-    outcome = run.execute(options.steps, quiet=options.quiet)
+    try:
+        outcome = run.execute(options.steps, quiet=options.quiet)
+    finally:
+        if run.exporter is not None and options.metrics_linger:
+            run.exporter.linger(options.metrics_linger)
     if options.json:
         print(json.dumps(_outcome_values(run, outcome)))
     elif not options.quiet:

@@ -1,5 +1,6 @@
 """The loop: predict, score, learn, record, evaluate, commit."""
 
+import math
 import threading
 import time
 from dataclasses import replace
@@ -15,6 +16,7 @@ from ..monitoring import EvaluationRow, ProgressLine, StepRow, write_report, wri
 from ..monitoring.report import REPORT_NAME
 from ..monitoring.summary import SUMMARY_NAME
 from ..stream import Batch
+from .effective import effective_weights
 from .evaluation import Score, predictions, score
 from .finite import require_finite
 from .process_memory import release_free_memory
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from .run import Run
 
 PHASE = "online"
+_WEIGH_SHARE = 0.003  # of the time, for looking at all entries' weights while Prometheus is served
 END_TAG = "end"  # keeps the memory of a finished run
 
 
@@ -41,6 +44,7 @@ class Loop:
         self._watch = Stopwatch()
         self._times = StepTimes()
         self._committed_at, self._commit_seconds = time.perf_counter(), 0.0
+        self._weighed_at, self._weigh_seconds = -math.inf, 0.0
         self._line = ProgressLine(run.reader.log.total, done=run.progress.examples, quiet=quiet)
 
     def __enter__(self) -> "Loop":
@@ -119,6 +123,7 @@ class Loop:
         with self._watch.part("compute"):
             self._run.state, result = self._run.learner.update(self._run.state, batch)
             jax.block_until_ready(result.losses)
+        self._watch.move(result.maintain_seconds, "compute", "maintain")
         with self._watch.part("append"):
             jax.block_until_ready(result.changes)
         self._score(batch, result, shape)
@@ -134,6 +139,8 @@ class Loop:
         predicted = predictions(self._run.learner.task, outputs)
         labels = batch.y.reshape(predicted.shape)
         self._run.recorder.predictions(batch.origins, labels, predicted, losses)
+        for layer, distances in result.nearest.items():
+            self._run.recorder.distances(layer, distances)
         batch_score = score(self._run.learner.task, outputs, losses, labels)
         if shape not in self._run.progress.shapes:
             release_free_memory()  # of the compilation
@@ -145,6 +152,7 @@ class Loop:
         parts, wall = self._watch.read()
         layers = self._run.layer_rows()
         progress, task = self._run.progress, self._run.learner.task
+        self._weigh()
         self._run.recorder.step(
             StepRow(
                 step=self._run.state.step,
@@ -160,9 +168,19 @@ class Loop:
                 wall_seconds=wall,
                 examples_per_second=progress.window.examples / wall,
                 **{f"{part}_seconds": seconds for part, seconds in parts.items()},
-            )
+            ),
+            lag=self._run.reader.lag() if self._run.recorder.watched else None,
         )
         self._run.progress = replace(progress, window=Score(), wall_seconds=progress.wall_seconds + wall)
+
+    def _weigh(self) -> None:
+        """Shows the effective weights of all entries, as often as takes a small share of the time."""
+        begin = time.perf_counter()
+        if self._run.recorder.watched and begin - self._weighed_at > self._weigh_seconds / _WEIGH_SHARE:
+            for layer, memory in self._run.state.memories.items():
+                self._run.recorder.weights(layer, effective_weights(memory))
+            self._weighed_at = time.perf_counter()
+            self._weigh_seconds = self._weighed_at - begin
 
     def _evaluation_due(self, batch: int) -> bool:
         every = self._run.config.evaluation.every_examples

@@ -10,7 +10,7 @@ from ..durable import FolderLock
 from ..errors import LaminaError, MissingDataError
 from ..learners import initial_key
 from ..memory.store import Store
-from ..monitoring import LayerRow, PrometheusExporter, Recorder
+from ..monitoring import LayerRow, Recorder, Sink
 from ..stream import LogBuilder, StreamReader, open_source
 from .building import learner_of, prepare_jax
 from .checkpoint import Checkpointer, load_progress, load_state
@@ -22,6 +22,7 @@ from .loop import Loop
 from .new_folder import CONFIG, STARTING, NewFolder
 from .origin import MEMORY, Origin
 from .progress import Progress
+from .watching import facts, layer_disk_bytes, open_sinks
 
 LOG = "log"
 
@@ -52,7 +53,8 @@ class Run:
       reader: the stream, at its present position.
       held_out: the data it is evaluated on, or None.
       recorder: where its metrics and predictions go.
-      metrics_port: where Prometheus is served, or None.
+      exporter: serves Prometheus, or None.
+      metrics_port: where it does, or None.
       repeating: steps after the last commit that are done again after this resume.
     """
 
@@ -64,6 +66,7 @@ class Run:
         *,
         origin: Origin | None = None,
         metrics_port: int | None = None,
+        push_gateway: str | None = None,
     ) -> None:
         self.config = config
         self.directory = directory
@@ -90,10 +93,8 @@ class Run:
                 self.reader.restore(saved["reader"])
                 positions = saved["positions"]
         self._counts = EntryCounts(self.state, self.progress.totals)
-        sinks = () if metrics_port is None else (PrometheusExporter(metrics_port),)
-        for sink in sinks:
-            resources.callback(sink.close)
-        self.metrics_port = sinks[0].port if sinks else None
+        self.exporter, sinks = open_sinks(resources, directory, metrics_port, push_gateway)
+        self.metrics_port = None if self.exporter is None else self.exporter.port
         self.recorder = resources.enter_context(self._open_recorder(positions, sinks))
 
     @classmethod
@@ -104,6 +105,7 @@ class Run:
         *,
         origin: Origin | None = None,
         metrics_port: int | None = None,
+        push_gateway: str | None = None,
     ) -> "Run":
         """Starts a run in a new folder; if that fails, the folder is as it was before.
 
@@ -112,6 +114,7 @@ class Run:
           directory: an empty folder, or one to make.
           origin: a persisted memory to start from.
           metrics_port: serves Prometheus on this port (0: a free one).
+          push_gateway: URL of a Pushgateway to push the same metrics to.
 
         Raises:
           ConfigError: the folder holds something, or the memory does not fit the learner.
@@ -122,7 +125,14 @@ class Run:
         if config.log is None:
             open_source(config.stream.with_seed(config.seed))  # fails at once where data is missing
         with NewFolder(directory, config_yaml(config)) as folder, ExitStack() as resources:
-            run = cls(config, directory, resources, origin=origin, metrics_port=metrics_port)
+            run = cls(
+                config,
+                directory,
+                resources,
+                origin=origin,
+                metrics_port=metrics_port,
+                push_gateway=push_gateway,
+            )
             run.commit()
             run._resources = ExitStack()
             run._resources.enter_context(folder.complete())
@@ -130,7 +140,9 @@ class Run:
             return run
 
     @classmethod
-    def resume(cls, directory: Path, *, metrics_port: int | None = None) -> "Run":
+    def resume(
+        cls, directory: Path, *, metrics_port: int | None = None, push_gateway: str | None = None
+    ) -> "Run":
         """Opens a run to go on from its last commit, bit for bit.
 
         Raises:
@@ -147,7 +159,7 @@ class Run:
         with ExitStack() as resources:
             resources.enter_context(FolderLock(directory))
             config = parse_config(read_config(directory / CONFIG))
-            run = cls(config, directory, resources, metrics_port=metrics_port)
+            run = cls(config, directory, resources, metrics_port=metrics_port, push_gateway=push_gateway)
             run._count_repeated()
             run._resources = resources.pop_all()
             return run
@@ -171,7 +183,7 @@ class Run:
         prepare_jax(self.config)
         self._check_whole()
         loop = Loop(self, quiet=quiet)
-        with interruptible(self._stop), loop:
+        with interruptible(self._stop), loop, self._failures_shown():
             finished = self.progress.finished or loop.learn(steps, self._stop)
             if finished:
                 loop.finish()
@@ -186,6 +198,14 @@ class Run:
         self._halted = True
         yield
         self._halted = False
+
+    @contextmanager
+    def _failures_shown(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.recorder.failed(error)
+            raise
 
     def stop(self) -> None:
         """Asks a running `execute` to commit and return after the present step; safe from any thread."""
@@ -234,7 +254,8 @@ class Run:
             "totals": self.progress.totals,
         }
         self._checkpointer = self._checkpointer.commit(self.state, progress, meta, tag)
-        self.recorder.committed()
+        store = self._checkpointer.store
+        self.recorder.committed(layer_disk_bytes(store) if self.recorder.watched else None)
 
     def _check_whole(self) -> None:
         if self._halted:
@@ -265,9 +286,7 @@ class Run:
             log, self.config.batch_size, stream, offset=self.progress.offset, builder=builder
         )
 
-    def _open_recorder(
-        self, positions: dict[str, int] | None, sinks: tuple[PrometheusExporter, ...]
-    ) -> Recorder:
+    def _open_recorder(self, positions: dict[str, int] | None, sinks: tuple[Sink, ...]) -> Recorder:
         task = self.learner.task
         return Recorder(
             self.directory,
@@ -276,6 +295,7 @@ class Run:
             outputs=task.outputs,
             positions=positions,
             sinks=sinks,
+            facts=facts(self.learner, self.reader.log.total),
         )
 
     def _take_counts(self) -> Totals:

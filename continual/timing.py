@@ -25,6 +25,11 @@ class Stopwatch:
         finally:
             self.seconds[name] += time.perf_counter() - begin
 
+    def move(self, seconds: float, source: str, target: str) -> None:
+        """Counts seconds that were measured within one part as another's."""
+        self.seconds[source] -= seconds
+        self.seconds[target] += seconds
+
     def read(self) -> tuple[dict[str, float], float]:
         """Seconds per part and in all since the last reading; begins anew."""
         now = time.perf_counter()

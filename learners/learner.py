@@ -5,7 +5,8 @@ in separate jitted calls: one that only reads the databases, and per layer one t
 reads, XLA would copy every database).
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -75,6 +76,8 @@ class Result:
     losses: jax.Array  # [B] of those predictions
     changes: Mapping[str, jax.Array]  # per layer [5] int32: admitted, merged, rejected, pruned, evicted
     pruning_bounds: Mapping[str, float]  # layers pruned at this step: bound on their output's change
+    nearest: Mapping[str, jax.Array]  # [B] distances to the nearest keys, where admission measures them
+    maintain_seconds: float  # time that pruning took
 
 
 class _Candidates(NamedTuple):
@@ -84,6 +87,7 @@ class _Candidates(NamedTuple):
     values: jax.Array  # [B, F]
     weights: jax.Array | None  # [B]
     admitted: jax.Array  # [B] bool
+    nearest: jax.Array | None  # [B] distance to the nearest key, where admission measures it
 
 
 class Learner:
@@ -216,8 +220,10 @@ class Learner:
         parameters, optimiser = state.parameters, state.optimiser
         if jax.tree.leaves(parameters):
             parameters, optimiser = self._train(parameters, optimiser, gradients)
-        memories, bounds = self._prune(memories, changes, step)
-        return State(step, memories, parameters, optimiser), Result(outputs, losses, changes, bounds)
+        memories, bounds, seconds = self._maintain(memories, changes, step)
+        nearest = {name: c.nearest for name, c in candidates.items() if c.nearest is not None}
+        result = Result(outputs, losses, changes, bounds, nearest, seconds)
+        return State(step, memories, parameters, optimiser), result
 
     @property
     def compilations(self) -> int:
@@ -312,8 +318,9 @@ class Learner:
     ) -> _Candidates:
         spec = self.layers[name].spec
         values, weights = spec.rule(outputs, gradients)
-        admitted = admit(spec.memory, nearest.get(name), queries.shape[0])
-        return _Candidates(queries, values, weights, admitted)
+        square = nearest.get(name)
+        admitted = admit(spec.memory, square, queries.shape[0])
+        return _Candidates(queries, values, weights, admitted, None if square is None else jnp.sqrt(square))
 
     def _train_step(self, parameters: Any, optimiser: Any, gradients: Any) -> tuple[Any, Any]:
         updates, optimiser = self._optimiser.update(gradients, optimiser, parameters)
@@ -334,14 +341,28 @@ class Learner:
             clock = clock.advance(momentum=spec.momentum, decay=spec.decay)
         return Memory(database, occupancy, clock), change
 
-    def _prune(
+    def _maintain(
         self, memories: Mapping[str, Memory], changes: dict[str, jax.Array], step: int
+    ) -> tuple[dict[str, Memory], dict[str, float], float]:
+        """Prunes where it is due; also returns the seconds that this took by itself."""
+        due = [
+            name
+            for name, layer in self.layers.items()
+            if layer.spec.memory.prune_epsilon > 0 and step % layer.spec.memory.prune_every == 0
+        ]
+        if not due:
+            return dict(memories), {}, 0.0
+        jax.block_until_ready(changes)
+        begin = time.perf_counter()
+        pruned, bounds = self._prune(memories, changes, due, step)
+        return pruned, bounds, time.perf_counter() - begin
+
+    def _prune(
+        self, memories: Mapping[str, Memory], changes: dict[str, jax.Array], due: Sequence[str], step: int
     ) -> tuple[dict[str, Memory], dict[str, float]]:
         pruned, bounds = dict(memories), {}
-        for name, memory in memories.items():
-            spec = self.layers[name].spec
-            if spec.memory.prune_epsilon == 0 or step % spec.memory.prune_every:
-                continue
+        for name in due:
+            spec, memory = self.layers[name].spec, memories[name]
             database, occupancy, count, bounds[name] = prune(
                 memory.database,
                 memory.occupancy,

@@ -3,9 +3,11 @@
 from .exporter import PrometheusExporter
 from .inspect import inspect_run
 from .inspection_text import format_inspection, format_summary
+from .live import Facts
 from .metrics import METRICS, Metric
 from .predictions import PredictionLog, read_predictions
 from .progress import ProgressLine
+from .push import PushGateway
 from .recorder import Dropped, Recorder
 from .report import write_report
 from .rows import EvaluationRow, LayerRow, StepRow, reproducible
@@ -20,11 +22,13 @@ __all__ = [
     "Dropped",
     "DroppedRows",
     "EvaluationRow",
+    "Facts",
     "LayerRow",
     "Metric",
     "PredictionLog",
     "ProgressLine",
     "PrometheusExporter",
+    "PushGateway",
     "Recorder",
     "RunState",
     "RunView",

@@ -5,26 +5,14 @@ first one's, and nothing of a run is left once its exporter is closed.
 """
 
 import errno
-import time
-from collections.abc import Iterator
-from itertools import accumulate, groupby
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-)
-from prometheus_client.core import (
-    Metric as Family,
-)
-from prometheus_client.registry import Collector
 
 from ..errors import BusyError, ConfigError
-from .metrics import METRICS, Metric
-from .sink import Distribution, Sample
+from .families import LatestSamples
+from .sink import Sample
 
 _HOST = "127.0.0.1"
 
@@ -47,7 +35,7 @@ class PrometheusExporter:
           BusyError: somebody else serves this port.
           ConfigError: the port is out of range or needs privileges.
         """
-        self._latest = _Latest()
+        self._latest = LatestSamples()
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self._latest)
         ProcessCollector(registry=self.registry)
@@ -58,6 +46,18 @@ class PrometheusExporter:
         """Replaces everything shown by these samples."""
         self._latest.samples = samples  # one reference, swapped atomically: no lock, no waiting
 
+    def linger(self, seconds: float) -> bool:
+        """Waits until what is shown now has been read once, so that a short run's end is seen.
+
+        Args:
+          seconds: the longest wait.
+
+        Returns:
+          Whether it was read.
+        """
+        self._latest.read.clear()
+        return self._latest.read.wait(seconds)
+
     def close(self) -> None:
         """Drops the run's series and frees the port."""
         if self._thread.is_alive():
@@ -65,42 +65,6 @@ class PrometheusExporter:
             self._server.shutdown()
             self._server.server_close()
             self._thread.join()
-
-
-class _Latest(Collector):
-    """Turns the latest samples into Prometheus's families at each scrape."""
-
-    def __init__(self) -> None:
-        self.samples: tuple[Sample, ...] = ()
-
-    def collect(self) -> Iterator[Family]:
-        order = {metric.name: place for place, metric in enumerate(METRICS)}
-        samples = sorted(self.samples, key=lambda sample: order[sample.metric.name])
-        now = time.time()
-        for metric, group in groupby(samples, key=lambda sample: sample.metric):
-            yield _family(metric, group, now)
-
-
-def _family(metric: Metric, samples: Iterator[Sample], now: float) -> Family:
-    if metric.kind == "histogram":
-        return _histogram(metric, samples)
-    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-    family = kind(metric.name, metric.help, labels=metric.labels)
-    for sample in samples:
-        assert isinstance(sample.value, float | int)
-        family.add_metric(sample.labels, now - sample.value if metric.age else sample.value)
-    return family
-
-
-def _histogram(metric: Metric, samples: Iterator[Sample]) -> Family:
-    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-    bounds = [*(str(bound) for bound in metric.buckets), "+Inf"]
-    for sample in samples:
-        assert isinstance(sample.value, Distribution)
-        cumulative = accumulate(sample.value.counts)
-        buckets = list(zip(bounds, map(float, cumulative), strict=True))
-        family.add_metric(sample.labels, buckets, sample.value.total)
-    return family
 
 
 def _serve(port: int, registry: CollectorRegistry) -> tuple[WSGIServer, Thread]:

@@ -102,6 +102,12 @@ def histogram(values: NDArray[Any], bins: int = _BINS) -> dict[str, list[float]]
     return {"edges": edges.tolist(), "counts": counts.tolist()}
 
 
+def disk_bytes(generation: Generation, layer: str) -> int:
+    """Returns the bytes of all files that hold a layer's rows in one commit."""
+    files = (generation.path / "tables" / layer).rglob("*")
+    return sum(path.stat().st_size for path in files if path.is_file())
+
+
 class _Findings:
     """Collects figures and, instead of failing, the problems met on the way."""
 
@@ -170,7 +176,7 @@ def _layer(generation: Generation, name: str) -> dict[str, Any]:
         "initial_entries": int((created == 0).sum()),
         "capacity": committed.get("capacity"),
         "bytes": committed.get("bytes"),
-        "disk_bytes": _disk_bytes(generation.path / "tables" / name),
+        "disk_bytes": disk_bytes(generation, name),
         **_counts(generation.meta.get("totals", {}).get(name), committed.get("counters")),
         "ages": histogram(generation.step - created),
         "key_norms": histogram(np.sqrt(_column(table, "key_norms", alive))),
@@ -189,10 +195,6 @@ def _counts(totals: list[int] | None, counters: list[int] | None) -> dict[str, i
 
 def _column(table: Table, name: str, alive: NDArray[np.bool_]) -> NDArray[Any]:
     return table.read(name)[alive]
-
-
-def _disk_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _totals(layers: Mapping[str, Mapping[str, Any]]) -> dict[str, int | None]:

@@ -8,8 +8,11 @@ the configuration of a run (never a step, an offset or a path), so the number of
 from dataclasses import dataclass
 from typing import Literal
 
-LABELS = ("run", "layer", "phase", "task", "policy")
+LABELS = ("run", "layer", "phase", "task", "policy", "device", "tier", "kind")
 """The only labels a metric may carry, in the order in which they are declared."""
+
+TIERS = ("device", "disk")
+"""Where the rows of a memory lie, the label `tier`."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class Metric:
     """One declared metric."""
 
     name: str  # starts with `lamina_`
-    kind: Literal["gauge", "counter", "histogram"]
+    kind: Literal["gauge", "counter", "histogram", "snapshot"]  # snapshot: a histogram of what is now
     unit: str  # what the number counts: "entries", "bytes", "seconds", "ratio", …
     labels: tuple[str, ...]  # a subset of `LABELS`
     help: str  # one sentence, shown by Prometheus
@@ -29,6 +32,8 @@ _RUN = ("run",)
 _LAYER = ("run", "layer")
 _PHASE = ("run", "phase")
 _TASK = ("run", "task")
+_SIZES = tuple(float(f"{digit}e{power}") for power in range(-6, 3) for digit in (1, 3))
+_DISTANCES = tuple(2.0 ** (power / 2) for power in range(-4, 15))
 
 
 def _gauge(name: str, unit: str, labels: tuple[str, ...], text: str) -> Metric:
@@ -48,11 +53,53 @@ MEMORY_ENTRIES = _gauge("lamina_memory_entries", "entries", _LAYER, "Entries a g
 MEMORY_CAPACITY = _gauge(
     "lamina_memory_capacity_entries", "entries", _LAYER, "Rows allocated for a layer's entries."
 )
+MEMORY_LIMIT = _gauge(
+    "lamina_memory_limit_entries",
+    "entries",
+    _LAYER,
+    "Most entries a layer may hold; none without a cap.",
+)
 MEMORY_FILL = _gauge(
     "lamina_memory_fill_ratio", "ratio", _LAYER, "Entries divided by the rows allocated for them."
 )
 MEMORY_BYTES = _gauge(
-    "lamina_memory_bytes", "bytes", _LAYER, "Bytes of the rows allocated for a layer's entries."
+    "lamina_memory_bytes",
+    "bytes",
+    (*_LAYER, "tier"),
+    "Bytes of a layer's rows: allocated on the devices, and in the files of the last commit on disk.",
+)
+MEMORY_DEVICE_BYTES = _gauge(
+    "lamina_memory_device_bytes", "bytes", (*_LAYER, "device"), "Bytes of a layer's rows on each device."
+)
+MEMORY_GROWTH = _gauge(
+    "lamina_memory_growth_entries_per_second",
+    "entries per second",
+    _LAYER,
+    "Entries gained per second of the last recorded interval; negative where a layer shrank.",
+)
+MEMORY_POLICY = _gauge(
+    "lamina_memory_policy_info",
+    "info",
+    (*_LAYER, "policy"),
+    "Always 1; the policy that admits a layer's entries, and the one that evicts them.",
+)
+NEAREST_DISTANCE = Metric(
+    "lamina_memory_nearest_key_distance",
+    "histogram",
+    "distance",
+    _LAYER,
+    "Distance of each query to its nearest key before the step, where admission measures it, since this "
+    "process opened the run.",
+    buckets=_DISTANCES,
+)
+EFFECTIVE_WEIGHT = Metric(
+    "lamina_memory_effective_weight",
+    "snapshot",
+    "weight",
+    _LAYER,
+    "Entries by the size that pruning compares with epsilon: coefficient times value norm, or times weight "
+    "where that is larger.",
+    buckets=_SIZES,
 )
 MEMORY_ADMITTED = _counter(
     "lamina_memory_admitted_total", "entries", _LAYER, "Entries appended since step 0."
@@ -94,11 +141,23 @@ HELD_OUT_ACCURACY = _gauge(
 HELD_OUT_LOSS = _gauge(
     "lamina_held_out_loss", "loss", _TASK, "Mean loss of the latest evaluation on held-out data."
 )
+FORGETTING = _gauge(
+    "lamina_forgetting_max_ratio",
+    "ratio",
+    _TASK,
+    "Best accuracy on a task after an earlier phase, less its accuracy now; no series within one phase.",
+)
 
 EXAMPLES = _counter("lamina_examples_total", "examples", _RUN, "Examples learnt from since step 0.")
 STEPS = _counter("lamina_steps_total", "steps", _RUN, "Updates of the learner since step 0.")
 SKIPPED_EXAMPLES = _counter(
     "lamina_skipped_examples_total", "examples", _RUN, "Bad examples left out since step 0."
+)
+STREAM_LENGTH = _gauge(
+    "lamina_stream_examples", "examples", _RUN, "Examples of the whole stream; no series where it has no end."
+)
+STREAM_LAG = _gauge(
+    "lamina_stream_lag_examples", "examples", _RUN, "Examples written to the stream's log and not yet read."
 )
 COMPILATIONS = _counter(
     "lamina_compilations_total", "compilations", _RUN, "Shapes the training step was compiled for."
@@ -133,6 +192,12 @@ COMMIT_AGE = Metric(
     _RUN,
     "Time since the last commit, or since the run was opened if there was none yet.",
     age=True,
+)
+LAST_ERROR_TIMESTAMP = _gauge(
+    "lamina_last_error_timestamp_seconds",
+    "seconds",
+    (*_RUN, "kind"),
+    "Unix time of the last failure, and which kind it was; no series without one.",
 )
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

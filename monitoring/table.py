@@ -1,6 +1,7 @@
 """A run's local table `metrics.jsonl`: one JSON object a line, resumable at a committed position."""
 
 import json
+import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from .append_file import AppendFile
 from .rows import Row, plain
 
 TABLE_NAME = "metrics.jsonl"
+_EVALUATION = b'{"kind":"evaluation",'  # how such a row begins
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,33 @@ def read_table(path: Path) -> list[Row]:
         raise MissingDataError(f"no table at {path}; the run has not recorded a row yet") from None
     lines = content.split(b"\n")[:-1]  # what follows the last line end is empty or torn
     return [_parse(path, line, f"line {number}") for number, line in enumerate(lines, start=1)]
+
+
+def evaluation_rows(path: Path) -> list[Row]:
+    """Reads only a table's evaluations, which are few, without parsing the rows between them.
+
+    Args:
+      path: the file.
+
+    Returns:
+      The rows of kind "evaluation" in order; none where there is no table.
+
+    Raises:
+      FormatError: one of them is damaged.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return []
+    rows = []
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        place = content.find(_EVALUATION)
+        while place >= 0:
+            end = content.find(b"\n", place)
+            if end < 0:
+                break  # torn
+            if place == 0 or content[place - 1 : place] == b"\n":
+                rows.append(_parse(path, content[place:end], f"byte {place}"))
+            place = content.find(_EVALUATION, end)
+    return rows
 
 
 def _parse(path: Path, line: bytes, where: str) -> Row:

@@ -144,6 +144,15 @@ class StreamReader:
         self.skipped = int(state["skipped"])
         self._standardiser.restore(state["standardiser"])
 
+    def lag(self) -> int:
+        """Examples written to the log and not yet delivered: those that follow without a gap."""
+        segment = self.offset // self.log.segment_length
+        while self.offset != self.log.total and self.log.segment_path(segment).exists():
+            segment += 1
+            if self.log.total is not None and self.log.span(segment)[0] >= self.log.total:
+                return self.log.total - self.offset
+        return max(0, self.log.span(segment)[0] - self.offset)
+
     def _take(self, position: int, count: int) -> tuple[dict[str, Array], Array, int]:
         """Up to `count` good examples of the segment at `position`, their offsets, and the next position."""
         arrays, first = self._segment(position // self.log.segment_length)

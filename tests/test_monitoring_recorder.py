@@ -1,19 +1,23 @@
 """The recorder and its sinks: what is recorded is what is shown, nothing is shown twice or for too long."""
 
+import base64
 import re
 import socket
 import threading
 import time
 import urllib.request
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from lamina.errors import BusyError, ConfigError
 from lamina.monitoring import (
     METRICS,
     EvaluationRow,
+    Facts,
     LayerRow,
     PrometheusExporter,
+    PushGateway,
     Recorder,
     StepRow,
     read_predictions,
@@ -86,8 +90,9 @@ def test_declarations_keep_the_conventions():
         assert set(metric.labels) <= set(LABELS)
         assert metric.labels[0] == "run"
         assert metric.help.endswith(".")
-        assert bool(metric.buckets) == (metric.kind == "histogram")
+        assert bool(metric.buckets) == (metric.kind in ("histogram", "snapshot"))
         assert list(metric.buckets) == sorted(set(metric.buckets))
+        assert (metric.unit == "info") == metric.name.endswith("_info")
         if metric.unit in ("seconds", "bytes"):
             assert metric.unit in metric.name
     assert declared.MEMORY_ENTRIES.name == "lamina_memory_entries"
@@ -96,23 +101,48 @@ def test_declarations_keep_the_conventions():
 
 def test_every_metric_is_recorded_and_equals_the_table(tmp_path, exporter):
     now = [1000.0]
-    recorder = Recorder(tmp_path, "r", "classification", sinks=[exporter], clock=lambda: now[0])
+    facts = Facts(4000, {"block0": 300}, {"block0": ("novelty", "oldest")}, ("0", "1"))
+    recorder = Recorder(tmp_path, "r", "classification", sinks=[exporter], clock=lambda: now[0], facts=facts)
+    recorder.evaluation(replace(evaluation_row(20, accuracy=0.875), phase="first"))
     recorder.step(step_row(25))
+    recorder.distances("block0", [0.25, 0.26, 4.0, 1e6])
+    recorder.distances("block0", [0.3])
+    recorder.weights("block0", [7.0] * 9)
+    recorder.weights("block0", [1e-9, 1.0, 2.0])  # takes the place of what was there
     now[0] = 1010.0
-    recorder.step(step_row(50))
+    recorder.step(step_row(50), lag=17)
     recorder.evaluation(evaluation_row(50))
-    recorder.committed()
+    recorder.committed({"block0": 12345})
+    recorder.failed(ArithmeticError("no"))
     series = scrape(exporter)
-    shown = {re.sub(r"_(bucket|sum|count)$", "", name) for name, *_ in series}
+    shown = {re.sub(r"_(bucket|g?sum|g?count)$", "", name) for name, *_ in series}
     assert shown == {metric.name for metric in METRICS}
 
-    row = read_table(tmp_path / "metrics.jsonl")[1]
+    row = read_table(tmp_path / "metrics.jsonl")[2]
     layer = row["layers"]["block0"]
     expected = {
         ("lamina_memory_entries", "block0", "r"): layer["entries"],
         ("lamina_memory_capacity_entries", "block0", "r"): layer["capacity"],
         ("lamina_memory_fill_ratio", "block0", "r"): layer["entries"] / layer["capacity"],
-        ("lamina_memory_bytes", "block0", "r"): layer["bytes"],
+        ("lamina_memory_bytes", "block0", "r", "device"): layer["bytes"],
+        ("lamina_memory_bytes", "block0", "r", "disk"): 12345,
+        ("lamina_memory_device_bytes", "1", "block0", "r"): layer["bytes"] / 2,
+        ("lamina_memory_limit_entries", "block0", "r"): 300,
+        ("lamina_memory_policy_info", "block0", "admission novelty", "r"): 1,
+        ("lamina_memory_policy_info", "block0", "eviction oldest", "r"): 1,
+        ("lamina_memory_growth_entries_per_second", "block0", "r"): 10,  # 25 in the second row's 2.5 s
+        ("lamina_memory_nearest_key_distance_bucket", "block0", "0.25", "r"): 1,
+        ("lamina_memory_nearest_key_distance_bucket", "block0", "4.0", "r"): 4,
+        ("lamina_memory_nearest_key_distance_count", "block0", "r"): 5,
+        ("lamina_memory_nearest_key_distance_sum", "block0", "r"): pytest.approx(1000004.81),
+        ("lamina_memory_effective_weight_bucket", "block0", "1e-06", "r"): 1,
+        ("lamina_memory_effective_weight_bucket", "block0", "1.0", "r"): 2,
+        ("lamina_memory_effective_weight_gcount", "block0", "r"): 3,
+        ("lamina_memory_effective_weight_gsum", "block0", "r"): pytest.approx(3.0),
+        ("lamina_forgetting_max_ratio", "r", "test"): 0.125,
+        ("lamina_stream_examples", "r"): 4000,
+        ("lamina_stream_lag_examples", "r"): 17,
+        ("lamina_last_error_timestamp_seconds", "ArithmeticError", "r"): 1010.0,
         ("lamina_prequential_accuracy", "online", "r"): row["prequential_accuracy"],
         ("lamina_window_accuracy", "online", "r"): row["window_accuracy"],
         ("lamina_prequential_loss", "online", "r"): row["loss"],
@@ -344,3 +374,107 @@ def test_columns_of_the_table(tmp_path):
         "evaluated_examples": 100,
         "evaluation_seconds": 0.25,
     }
+
+
+def test_forgetting_and_evaluations_survive_a_resume(tmp_path, exporter):
+    """Held-out figures of an earlier process are read back from the table, without its other rows."""
+    with Recorder(tmp_path, "r", "classification") as recorder:
+        for phase, accuracy in (("a", 0.5), ("a", 0.875), ("b", 0.75)):
+            recorder.step(step_row(5, phase=phase))
+            recorder.evaluation(replace(evaluation_row(5, "first", accuracy), phase=phase))
+        positions = recorder.sync()
+        recorder.evaluation(replace(evaluation_row(6, "first", 0.0), phase="b"))  # dropped by the resume
+    with Recorder(tmp_path, "r", "classification", positions=positions, sinks=[exporter]):
+        series = scrape(exporter)
+        assert series["lamina_held_out_accuracy", "r", "first"] == 0.75
+        assert series["lamina_forgetting_max_ratio", "r", "first"] == 0.125  # the last of a phase counts
+
+
+def test_lingering_ends_with_the_next_scrape(tmp_path, exporter):
+    recorder = Recorder(tmp_path, "r", "classification", sinks=[exporter])
+    recorder.step(step_row(5))
+    scrape(exporter)
+    begin = time.monotonic()
+    assert not exporter.linger(0.05)  # what was read before does not count
+    thread = threading.Timer(0.05, scrape, [exporter])
+    thread.start()
+    assert exporter.linger(60)
+    assert time.monotonic() - begin < 30
+    thread.join()
+    recorder.close()
+
+
+class Gateway(ThreadingHTTPServer):
+    """Notes what is put to it."""
+
+    def __init__(self, code: int = 200) -> None:
+        super().__init__(("127.0.0.1", 0), _Put)
+        self.code, self.puts = code, []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class _Put(BaseHTTPRequestHandler):
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.puts.append((self.path, body))
+        self.send_response(self.server.code)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def gateway():
+    gateway = Gateway()
+    yield gateway
+    gateway.shutdown()
+    gateway.server_close()
+
+
+def test_a_short_run_leaves_its_last_figures_at_the_push_gateway(tmp_path, gateway):
+    push = PushGateway(gateway.url, tmp_path)
+    with Recorder(tmp_path, "r", "classification", sinks=[push]) as recorder:
+        recorder.step(step_row(5))
+        recorder.committed()
+    push.close()
+    [(path, body)] = gateway.puts  # it was shorter than the time between two pushes
+    group = base64.urlsafe_b64encode(f"{socket.gethostname()}:{tmp_path}".encode()).decode()
+    assert path == f"/metrics/job/lamina/instance@base64/{group}"
+    assert 'lamina_steps_total{run="r"} 5.0' in body
+    assert "lamina_commit_age_seconds{" not in body  # it would stand still
+    assert "lamina_last_commit_timestamp_seconds{" in body
+
+
+def test_pushes_go_on_while_the_run_does(tmp_path, gateway):
+    push = PushGateway(gateway.url, tmp_path, every_seconds=0.01)
+    with Recorder(tmp_path, "r", "classification", sinks=[push]) as recorder:
+        for step in range(1, 500):
+            recorder.step(step_row(step))
+            if len(gateway.puts) > 2:
+                break
+            time.sleep(0.01)
+    assert len(gateway.puts) > 2
+    assert any("lamina_commit_age_seconds{" in body for _, body in gateway.puts)
+
+
+@pytest.mark.parametrize("kind", ["refuses", "absent"])
+def test_a_push_gateway_that_does_not_take_costs_one_warning(tmp_path, gateway, kind):
+    gateway.code = 400
+    if kind == "absent":
+        gateway.server_close()
+    lines = []
+    push = PushGateway(gateway.url, tmp_path, every_seconds=0.01, warn=lines.append)
+    with Recorder(tmp_path, "r", "classification", sinks=[push]) as recorder:
+        recorder.step(step_row(5))
+        time.sleep(0.1)
+    [line] = lines
+    assert line.startswith(f"the push gateway {gateway.url} did not take the metrics: ")
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:9091", "ftp://host", "http://"])
+def test_push_gateways_are_urls(tmp_path, url):
+    with pytest.raises(ConfigError, match=rf"^push gateway {url}: expected the URL of a Pushgateway"):
+        PushGateway(url, tmp_path)
