@@ -168,6 +168,9 @@ def _add_execute_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="after the end wait so long at most for Prometheus to read the last figures",
     )
+    parser.add_argument(
+        "--metrics-targets", metavar="DIR", help="name the port to a Prometheus that discovers files there"
+    )
     parser.add_argument("--push-gateway", metavar="URL", help="push the metrics to a Prometheus Pushgateway")
     parser.add_argument("--quiet", action="store_true", help="show no progress and no result")
 

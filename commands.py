@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .continual.config import RunConfig
     from .continual.explaining import Explanation
     from .continual.run import Outcome, Run
+    from .continual.watching import Watching
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
     directory = Path(options.run_dir) if options.run_dir else _free_directory(Path("runs"), config.name)
     origin = Origin.parse(options.origin) if options.origin else None
-    with Run.create(config, directory, origin=origin, **_watching(options)) as run:
+    with Run.create(config, directory, origin=origin, watching=_watching(options)) as run:
         return _execute(run, options)
 
 
@@ -41,12 +42,15 @@ def resume(options: argparse.Namespace) -> int:
     _prepare_jax()
     from .continual.run import Run
 
-    with Run.resume(Path(options.run_dir), **_watching(options)) as run:
+    with Run.resume(Path(options.run_dir), watching=_watching(options)) as run:
         return _execute(run, options)
 
 
-def _watching(options: argparse.Namespace) -> dict[str, Any]:
-    return {"metrics_port": options.metrics_port, "push_gateway": options.push_gateway}
+def _watching(options: argparse.Namespace) -> "Watching":
+    from .continual.watching import Watching
+
+    targets = None if options.metrics_targets is None else Path(options.metrics_targets)
+    return Watching(options.metrics_port, targets, options.push_gateway)
 
 
 def _execute(run: "Run", options: argparse.Namespace) -> int:

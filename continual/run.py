@@ -22,9 +22,10 @@ from .loop import Loop
 from .new_folder import CONFIG, STARTING, NewFolder
 from .origin import MEMORY, Origin
 from .progress import Progress
-from .watching import facts, layer_disk_bytes, open_sinks
+from .watching import Watching, facts, layer_disk_bytes, open_sinks
 
 LOG = "log"
+_UNWATCHED = Watching()
 
 
 class HaltedError(LaminaError, RuntimeError):
@@ -65,8 +66,7 @@ class Run:
         resources: ExitStack,
         *,
         origin: Origin | None = None,
-        metrics_port: int | None = None,
-        push_gateway: str | None = None,
+        watching: Watching = _UNWATCHED,
     ) -> None:
         self.config = config
         self.directory = directory
@@ -93,9 +93,10 @@ class Run:
                 self.reader.restore(saved["reader"])
                 positions = saved["positions"]
         self._counts = EntryCounts(self.state, self.progress.totals)
-        self.exporter, sinks = open_sinks(resources, directory, metrics_port, push_gateway)
+        sinks = open_sinks(watching, resources, directory)
+        self.exporter = sinks.exporter
         self.metrics_port = None if self.exporter is None else self.exporter.port
-        self.recorder = resources.enter_context(self._open_recorder(positions, sinks))
+        self.recorder = resources.enter_context(self._open_recorder(positions, sinks.all))
 
     @classmethod
     def create(
@@ -105,7 +106,7 @@ class Run:
         *,
         origin: Origin | None = None,
         metrics_port: int | None = None,
-        push_gateway: str | None = None,
+        watching: Watching = _UNWATCHED,
     ) -> "Run":
         """Starts a run in a new folder; if that fails, the folder is as it was before.
 
@@ -113,8 +114,8 @@ class Run:
           config: the configuration.
           directory: an empty folder, or one to make.
           origin: a persisted memory to start from.
-          metrics_port: serves Prometheus on this port (0: a free one).
-          push_gateway: URL of a Pushgateway to push the same metrics to.
+          metrics_port: serves Prometheus on this port (0: a free one); short for `watching`'s.
+          watching: where its metrics go beside the folder.
 
         Raises:
           ConfigError: the folder holds something, or the memory does not fit the learner.
@@ -125,14 +126,7 @@ class Run:
         if config.log is None:
             open_source(config.stream.with_seed(config.seed))  # fails at once where data is missing
         with NewFolder(directory, config_yaml(config)) as folder, ExitStack() as resources:
-            run = cls(
-                config,
-                directory,
-                resources,
-                origin=origin,
-                metrics_port=metrics_port,
-                push_gateway=push_gateway,
-            )
+            run = cls(config, directory, resources, origin=origin, watching=_with(watching, metrics_port))
             run.commit()
             run._resources = ExitStack()
             run._resources.enter_context(folder.complete())
@@ -141,7 +135,7 @@ class Run:
 
     @classmethod
     def resume(
-        cls, directory: Path, *, metrics_port: int | None = None, push_gateway: str | None = None
+        cls, directory: Path, *, metrics_port: int | None = None, watching: Watching = _UNWATCHED
     ) -> "Run":
         """Opens a run to go on from its last commit, bit for bit.
 
@@ -159,7 +153,7 @@ class Run:
         with ExitStack() as resources:
             resources.enter_context(FolderLock(directory))
             config = parse_config(read_config(directory / CONFIG))
-            run = cls(config, directory, resources, metrics_port=metrics_port, push_gateway=push_gateway)
+            run = cls(config, directory, resources, watching=_with(watching, metrics_port))
             run._count_repeated()
             run._resources = resources.pop_all()
             return run
@@ -310,3 +304,7 @@ class Run:
             repeated = self.progress.repeated_steps + self.repeating
             self.progress = replace(self.progress, repeated_steps=repeated)
             self.commit()
+
+
+def _with(watching: Watching, port: int | None) -> Watching:
+    return watching if port is None else replace(watching, port=port)

@@ -2,42 +2,60 @@
 
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import ConfigError
 from ..learners import Learner
 from ..memory.store import Store
-from ..monitoring import Facts, PrometheusExporter, PushGateway, Sink
+from ..monitoring import Facts, PrometheusExporter, PushGateway, Sink, TargetFile
 from ..monitoring.inspect import disk_bytes
 
 
-def open_sinks(
-    resources: ExitStack, run_dir: Path, port: int | None, gateway: str | None
-) -> tuple[PrometheusExporter | None, tuple[Sink, ...]]:
-    """Opens what was asked for; `resources` closes it.
+@dataclass(frozen=True)
+class Watching:
+    """Where a run's metrics go beside its folder."""
+
+    port: int | None = None  # serves Prometheus there (0: on a free port); None: not at all
+    targets: Path | None = None  # a folder of Prometheus's file discovery, to be found by
+    gateway: str | None = None  # URL of a Pushgateway
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """The sinks of a run."""
+
+    exporter: PrometheusExporter | None
+    all: tuple[Sink, ...]
+
+
+def open_sinks(watching: Watching, resources: ExitStack, run_dir: Path) -> Sinks:
+    """Opens what was asked for.
 
     Args:
+      watching: what was asked for.
       resources: closes the sinks.
       run_dir: the run's folder.
-      port: serves Prometheus there (0: on a free one); None: not at all.
-      gateway: URL of a Pushgateway to push to; None: to none.
-
-    Returns:
-      The exporter, if any, and all sinks.
 
     Raises:
       BusyError: the port is in use.
-      ConfigError: no such port, or no URL.
+      ConfigError: no such port or folder, no URL, or a folder of targets without a port.
+      StorageError: the file system refused.
     """
-    exporter = None if port is None else PrometheusExporter(port)
-    sinks: list[Sink] = []
-    if exporter is not None:
+    if watching.targets is not None and watching.port is None:
+        raise ConfigError("metrics targets name the metrics port: set --metrics-port too (0: a free one)")
+    exporter, sinks = None, list[Sink]()
+    if watching.port is not None:
+        exporter = PrometheusExporter(watching.port)
         resources.callback(exporter.close)
         sinks.append(exporter)
-    if gateway is not None:
-        push = PushGateway(gateway, run_dir, warn=lambda line: print(line, file=sys.stderr))
+        if watching.targets is not None:
+            resources.callback(TargetFile(watching.targets, exporter.port).close)
+    if watching.gateway is not None:
+        push = PushGateway(watching.gateway, run_dir, warn=lambda line: print(line, file=sys.stderr))
         resources.callback(push.close)
         sinks.append(push)
-    return exporter, tuple(sinks)
+    return Sinks(exporter, tuple(sinks))
 
 
 def facts(learner: Learner, stream_examples: int | None) -> Facts:

@@ -15,6 +15,7 @@ from .run_view import RunState, RunView
 from .sink import Distribution, Sample, Sink
 from .summary import Summary, installed_versions, read_summary, write_summary
 from .table import DroppedRows, TableWriter, read_table
+from .target_file import TargetFile
 
 __all__ = [
     "METRICS",
@@ -37,6 +38,7 @@ __all__ = [
     "StepRow",
     "Summary",
     "TableWriter",
+    "TargetFile",
     "format_inspection",
     "format_summary",
     "inspect_run",

@@ -188,8 +188,9 @@ def test_list_names_all_that_there_is() -> None:
 # What each command's help must speak of.
 OPTIONS = {
     "run": "PRESET|CONFIG.yaml --run-dir --from --print-config --seed --set --runner --runner-option --steps "
-    "--metrics-port --metrics-linger --push-gateway --quiet --debug --json",
-    "resume": "RUN_DIR --steps --metrics-port --metrics-linger --push-gateway --quiet --debug --json",
+    "--metrics-port --metrics-linger --metrics-targets --push-gateway --quiet --debug --json",
+    "resume": "RUN_DIR --steps --metrics-port --metrics-linger --metrics-targets --push-gateway --quiet "
+    "--debug --json",
     "list": "presets sources learners admission eviction --json --debug",
     "inspect": "RUN_DIR --deep --json --debug",
     "report": "RUN_DIR --output --json --debug",

@@ -1,5 +1,8 @@
 """What a run shows while it lasts, beside its table: distances, weights, lag, time of pruning, failures."""
 
+import json
+import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -8,9 +11,10 @@ import pytest
 from lamina.continual import Run, parse_config, read_config
 from lamina.continual.effective import effective_weights
 from lamina.continual.finite import DivergedError
+from lamina.continual.watching import Watching
 from lamina.monitoring import inspect_run, read_table
 from prometheus_client.parser import text_string_to_metric_families
-from tiny_runs import STREAM, write_config, write_log
+from tiny_runs import STREAM, command, refused, write_config, write_log
 
 CAPPED = {
     "momentum": 0.5,
@@ -109,3 +113,54 @@ def test_lag_counts_what_is_written_without_a_gap(config: Path, tmp_path: Path) 
         last.with_suffix(".away").rename(last)
         run.execute(quiet=True)
         assert run.reader.lag() == 0
+
+
+def test_a_run_is_found_by_its_target_file_while_it_is_open(config: Path, tmp_path: Path) -> None:
+    targets = tmp_path / "targets"
+    targets.mkdir()
+    with Run.create(
+        parse_config(read_config(config)), tmp_path / "run", watching=Watching(port=0, targets=targets)
+    ) as run:
+        [file] = targets.iterdir()
+        assert json.loads(file.read_text()) == [{"targets": [f"127.0.0.1:{run.metrics_port}"]}]
+    assert list(targets.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (("--metrics-targets", "here"), ("metrics targets", "--metrics-port")),
+        (("--metrics-targets", "nowhere", "--metrics-port", "0"), ("metrics targets nowhere", "make it")),
+        (("--push-gateway", "localhost:9091"), ("push gateway localhost:9091", "http://127.0.0.1:9091")),
+        (("--metrics-linger", "0"), ("--metrics-linger", "above 0")),
+    ],
+)
+def test_mistakes_are_refused(
+    config: Path, tmp_path: Path, options: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    refused(command("run", config, "--run-dir", tmp_path / "run", *options), *parts)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command_lingers_until_the_end_was_read(config: Path, tmp_path: Path) -> None:
+    targets = tmp_path / "targets"
+    targets.mkdir()
+    seen = []
+
+    def scrape() -> None:
+        while not (files := list(targets.glob("*.json"))):
+            time.sleep(0.01)
+        port = int(json.loads(files[0].read_text())[0]["targets"][0].partition(":")[2])
+        while not (tmp_path / "run" / "report.html").exists():
+            time.sleep(0.01)
+        time.sleep(0.2)  # the command waits now
+        seen.append(series(port)["lamina_examples_total",])
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    options = ("--metrics-port", 0, "--metrics-targets", targets, "--metrics-linger", 60)
+    begin = time.monotonic()
+    assert command("run", config, "--run-dir", tmp_path / "run", "--quiet", *options).code == 0
+    assert time.monotonic() - begin < 50
+    thread.join()
+    assert seen == [96]
