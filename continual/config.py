@@ -1,80 +1,26 @@
-"""The configuration of a run: read from presets, YAML files and `--set` overrides, and checked.
+"""The configuration of a run: read from presets, YAML files and `--set` overrides, and checked."""
 
-What is wrong in a configuration is said in one line: where, what was expected, what was found, and for a name
-that does not exist the nearest ones.
-"""
-
-import types
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import yaml
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
-from pydantic.dataclasses import dataclass as config
+from pydantic import TypeAdapter, ValidationError
 
 from ..errors import ConfigError, MissingDataError
-from ..learners.config import LEARNERS, LearnerConfig
-from ..stream import StreamConfig
+from .config_errors import one_line
+from .run_config import CommitConfig, EvaluationConfig, RunConfig
 
-_STRICT = ConfigDict(extra="forbid")
-
-
-@config(frozen=True, config=_STRICT, kw_only=True)
-class EvaluationConfig:
-    """Evaluation on held-out data while the stream passes by. A run's end is always evaluated in full."""
-
-    # Examples learnt from between two evaluations; None: only at the end.
-    every_examples: Annotated[int, Field(gt=0)] | None = None
-    # Most held-out examples (the first ones) in an evaluation before the end; None: all.
-    examples: Annotated[int, Field(gt=0)] | None = None
-    # The part of the data set held out; None: no evaluation.
-    split: str | None = "test"
-
-
-@config(frozen=True, config=_STRICT, kw_only=True)
-class CommitConfig:
-    """When everything is made durable. An interruption loses at most what came after the last commit."""
-
-    # Steps between two commits; None: chosen so that committing takes `share` of the time.
-    every_steps: Annotated[int, Field(gt=0)] | None = None
-    # Share of the time that committing may take where every_steps is None.
-    share: Annotated[float, Field(gt=0, le=1)] = 0.03
-
-
-@config(frozen=True, config=_STRICT, kw_only=True)
-class RunConfig:
-    """One run: a learner over one pass of a stream."""
-
-    # Names the run in metrics and reports, and its folder where none is given.
-    name: Annotated[str, Field(min_length=1)]
-    # Fixes everything random: order, augmentation, initial entries, initial weights.
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    # What passes by.
-    stream: StreamConfig
-    # A log built before (`lamina stream build`) to read instead of building one in the run's folder.
-    log: str | None = None
-    # Who learns from it.
-    learner: LearnerConfig
-    # Examples per update, B.
-    batch_size: Annotated[int, Field(gt=0)] = 16
-    # Type of all floating-point numbers of the learner.
-    precision: Literal["float32", "float64"] = "float32"
-    # Devices that each growing layer's entries are spread over; on a CPU they are made as threads.
-    devices: Annotated[int, Field(gt=0)] = 1
-    # Updates between two rows of the metrics table.
-    record_every: Annotated[int, Field(gt=0)] = 25
-    evaluation: EvaluationConfig = EvaluationConfig()
-    commit: CommitConfig = CommitConfig()
-
-    @model_validator(mode="after")
-    def _check(self) -> "RunConfig":
-        if self.log is not None and self.stream.drop_consumed:
-            raise ValueError("log names a log to be kept, and stream.drop_consumed deletes it: set one only")
-        return self
-
+__all__ = [
+    "CommitConfig",
+    "EvaluationConfig",
+    "RunConfig",
+    "config_values",
+    "config_yaml",
+    "override",
+    "parse_config",
+    "read_config",
+]
 
 _RUN = TypeAdapter(RunConfig)
 
@@ -130,9 +76,9 @@ def parse_config(values: Mapping[str, Any]) -> RunConfig:
       ConfigError: a name is unknown or missing, or a value of the wrong type or out of range.
     """
     try:
-        return _RUN.validate_python(dict(values))
+        return _RUN.validate_python(_complete(values))
     except ValidationError as error:
-        raise ConfigError(_one_line(error)) from None
+        raise ConfigError(one_line(error)) from None
 
 
 def config_values(config: RunConfig) -> dict[str, Any]:
@@ -150,63 +96,40 @@ def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _copy(v) if isinstance(v, Mapping) else v for name, v in values.items()}
 
 
-def _one_line(error: ValidationError) -> str:
-    # Where a value may be of several types, the error that went deepest is about the one that was meant.
-    first = max(error.errors(include_url=False), key=lambda e: (len(_path(e["loc"])), len(e["loc"])))
-    path = ".".join(_path(first["loc"]))
-    if first["type"] == "unexpected_keyword_argument":
-        return _unknown(path, str(first["loc"][-1]))
-    if first["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
-        return f"{path} is missing: add it to the configuration, or give --set {path}=VALUE"
-    if first["type"] == "union_tag_not_found":
-        return f"{path}.kind is missing: expected one of {', '.join(LEARNERS)}"
-    if first["type"] == "union_tag_invalid":
-        kind = str(first["ctx"]["tag"])
-        near = get_close_matches(kind, LEARNERS, n=3) or LEARNERS
-        return f"{path}.kind: unknown learner {kind!r}; did you mean {' or '.join(near)}?"
-    message = str(first["msg"]).removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
-    if first["type"] == "value_error" or isinstance(first["input"], Mapping):
-        return f"{path or 'configuration'}: {message}"
-    return f"{path}: {message}; found {first['input']!r}"
+def _complete(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration whose phases and tasks say everything, not only what differs from the run's own."""
+    complete = dict(values)
+    stream, learner = values.get("stream"), values.get("learner")
+    if isinstance(phases := values.get("phases"), Mapping):
+        complete["phases"] = {
+            name: {
+                **phase,
+                "stream": _merge(stream, phase.get("stream")),
+                "learner": _merge(learner, phase.get("learner")),
+            }
+            if isinstance(phase, Mapping)
+            else phase
+            for name, phase in phases.items()
+        }
+    evaluation = values.get("evaluation")
+    if isinstance(evaluation, Mapping) and isinstance(tasks := evaluation.get("tasks"), Mapping):
+        whole = {name: _merge(stream, task) for name, task in tasks.items()}
+        complete["evaluation"] = {**evaluation, "tasks": whole}
+    return complete
 
 
-def _path(location: tuple[int | str, ...]) -> tuple[str, ...]:
-    """The names of a place, without the tags of unions that pydantic puts in between."""
-    known = set(_names(RunConfig))
-    names: tuple[str, ...] = ()
-    for part in map(str, location):
-        names = (*names, part) if (*names, part) in known else names
-    return names
-
-
-def _unknown(parent: str, name: str) -> str:
-    parents = tuple(parent.split(".")) if parent else ()
-    siblings = sorted({p[-1] for p in _names(RunConfig) if p[:-1] == parents})
-    near = get_close_matches(name, siblings, n=3)
-    elsewhere = sorted({".".join(p) for p in _names(RunConfig) if p[-1] == name})
-    hints = [".".join([*parents, n]) for n in near] or elsewhere
-    known = f"did you mean {' or '.join(hints)}?" if hints else f"known names: {', '.join(siblings)}"
-    full = ".".join([*parents, name])
-    return f"unknown name {full}: {parent or 'the configuration'} has no {name!r}; {known}"
-
-
-def _names(kind: Any) -> Iterator[tuple[str, ...]]:
-    """All dotted names of a configuration class, as tuples."""
-    hints = get_type_hints(kind)
-    for each in fields(kind):
-        yield (each.name,)
-        for member in _members(hints[each.name]):
-            if is_dataclass(member):
-                yield from ((each.name, *inner) for inner in _names(member))
-
-
-def _members(hint: Any) -> Iterator[Any]:
-    """The types that an annotation admits."""
-    if get_origin(hint) is Annotated:
-        yield from _members(get_args(hint)[0])
-    elif get_origin(hint) in (Union, types.UnionType):
-        for member in get_args(hint):
-            yield from _members(member)
-    else:
-        yield hint
+def _merge(base: Any, changes: Any) -> Any:
+    """`base` with changes applied, inner mappings too; another `kind` (of learner) begins from nothing."""
+    if changes is None:
+        return base
+    if not isinstance(base, Mapping) or not isinstance(changes, Mapping):
+        return changes
+    if "kind" in changes and changes["kind"] != base.get("kind"):
+        return changes
+    return {
+        **base,
+        **{
+            name: _merge(base.get(name), value) if value is not None else None
+            for name, value in changes.items()
+        },
+    }

@@ -1,0 +1,95 @@
+"""What is wrong in a configuration, in one line; for a name that does not exist with the nearest ones."""
+
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import ValidationError
+
+from ..learners.config import LEARNERS
+from .run_config import RunConfig
+
+_ANY = "*"  # stands for a name that the user chooses, or for a place in a list
+
+
+def one_line(error: ValidationError) -> str:
+    """What is wrong in a configuration: where, what was expected, what was found."""
+    # Where a value may be of several types, the error that went deepest is about the one that was meant.
+    first = max(error.errors(include_url=False), key=lambda e: (len(_path(e["loc"])), len(e["loc"])))
+    path = ".".join(_path(first["loc"]))
+    if first["type"] == "unexpected_keyword_argument":
+        return _unknown(path, str(first["loc"][-1]))
+    if first["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        return f"{path} is missing: add it to the configuration, or give --set {path}=VALUE"
+    if first["type"] == "union_tag_not_found":
+        return f"{path}.kind is missing: expected one of {', '.join(LEARNERS)}"
+    if first["type"] == "union_tag_invalid":
+        kind = str(first["ctx"]["tag"])
+        near = get_close_matches(kind, LEARNERS, n=3) or LEARNERS
+        return f"{path}.kind: unknown learner {kind!r}; did you mean {' or '.join(near)}?"
+    message = str(first["msg"]).removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    if first["type"] == "value_error" or isinstance(first["input"], Mapping):
+        return f"{path or 'configuration'}: {message}"
+    return f"{path}: {message}; found {first['input']!r}"
+
+
+def _path(location: tuple[int | str, ...]) -> tuple[str, ...]:
+    """The names of a place, without the tags of unions that pydantic puts in between."""
+    known = set(_names(RunConfig))
+    names: tuple[str, ...] = ()
+    for part in map(str, location):
+        if _pattern((*names, part), known) in known:
+            names = (*names, part)
+    return names
+
+
+def _pattern(names: tuple[str, ...], known: set[tuple[str, ...]]) -> tuple[str, ...]:
+    """Names with those that a user chose replaced by `_ANY`."""
+    pattern: tuple[str, ...] = ()
+    for name in names:
+        pattern = (*pattern, name if (*pattern, name) in known else _ANY)
+    return pattern
+
+
+def _unknown(parent: str, name: str) -> str:
+    known = set(_names(RunConfig))
+    parents = tuple(parent.split(".")) if parent else ()
+    pattern = _pattern(parents, known)
+    siblings = sorted({p[-1] for p in known if p[:-1] == pattern and p[-1] != _ANY})
+    near = get_close_matches(name, siblings, n=3)
+    elsewhere = sorted({".".join(p) for p in known if p[-1] == name and _ANY not in p})
+    hints = [".".join([*parents, n]) for n in near] or elsewhere
+    hint = f"did you mean {' or '.join(hints)}?" if hints else f"known names: {', '.join(siblings)}"
+    full = ".".join([*parents, name])
+    return f"unknown name {full}: {parent or 'the configuration'} has no {name!r}; {hint}"
+
+
+def _names(kind: Any) -> Iterator[tuple[str, ...]]:
+    """All dotted names of a configuration class, as tuples."""
+    hints = get_type_hints(kind, include_extras=True)
+    for each in fields(kind):
+        yield (each.name,)
+        for path, member in _members(hints[each.name]):
+            if is_dataclass(member):
+                if path:
+                    yield (each.name, *path)
+                yield from ((each.name, *path, *inner) for inner in _names(member))
+
+
+def _members(hint: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The types that an annotation admits, with the places inside it where they stand."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        yield from _members(arguments[0], path)
+    elif origin in (Union, types.UnionType):
+        for member in arguments:
+            yield from _members(member, path)
+    elif origin is dict:
+        yield from _members(arguments[1], (*path, _ANY))
+    elif origin is tuple and arguments[1:] == (Ellipsis,):
+        yield from _members(arguments[0], (*path, _ANY))
+    else:
+        yield path, hint
