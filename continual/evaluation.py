@@ -1,6 +1,5 @@
 """Scores: how predictions become accuracies and losses, before learning and on held-out data."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -10,6 +9,7 @@ from ..errors import ConfigError, LaminaError
 from ..learners import Learner, State, Task
 from ..stream import StreamConfig, open_source, read_good
 from ..stream.schema import Array, Schema
+from .preparing import Preparation, Prepare
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class HeldOut:
     """Held-out data that a run is evaluated on, in its stored order.
 
     Args:
-      stream: the run's stream.
-      split: the part of its data set to hold out.
+      stream: the stream that it belongs to.
+      split: the part of its data set to hold out; None: the stream itself.
       most: where that part has no end, how much of it counts as all.
 
     Raises:
@@ -67,8 +67,7 @@ class HeldOut:
       MissingDataError, DataError: it cannot be read.
     """
 
-    def __init__(self, stream: StreamConfig, split: str, most: int | None = None) -> None:
-        self.split = split
+    def __init__(self, stream: StreamConfig, split: str | None, most: int | None = None) -> None:
         self._on_bad_input = stream.on_bad_input
         try:
             self._source = open_source(stream, split=split)
@@ -82,12 +81,18 @@ class HeldOut:
                 f"evaluation.examples to evaluate on so many, or evaluation.split to null"
             )
         self.length = length
+        self._prepare = Preparation(stream, self.schema)
+
+    @property
+    def schema(self) -> Schema:
+        """Shapes and types of its examples."""
+        return self._source.schema
 
     def evaluate(
         self,
         learner: Learner,
         state: State,
-        prepare: Callable[[Array], Array],
+        running: Prepare,
         *,
         examples: int | None = None,
         part: int = 2048,
@@ -97,7 +102,7 @@ class HeldOut:
         Args:
           learner: the learner.
           state: its state.
-          prepare: brings x as the source gives it into the form of the stream's batches.
+          running: prepares x as the present phase's reader does, with its running statistics.
           examples: how many, from the first on; None: all.
           part: how many at a time.
 
@@ -108,8 +113,7 @@ class HeldOut:
         stop = min(self.length, examples or self.length)
         for start in range(0, stop, part):
             x, y = read_good(self._source, start, min(start + part, stop), self._on_bad_input)
-            x = prepare(x)
-            outputs = learner.predict(state, x)
+            outputs = learner.predict(state, self._prepare(x, running))
             losses = np.asarray(learner.task.loss(jnp.asarray(outputs), jnp.asarray(y)))
             total = total + score(learner.task, outputs, losses, y)
         return total

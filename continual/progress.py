@@ -6,47 +6,100 @@ from typing import Any
 
 from .counts import Totals
 from .evaluation import Score
+from .spans import Span
+
+Scores = Mapping[str, Score]  # by task
 
 
 @dataclass(frozen=True)
 class Progress:
     """What a run has done. Saved in every commit, so that a resumed run goes on exactly."""
 
+    number: int = 0  # the present phase, from 0
+    begun: bool = False  # whether its first actions are done
+    ended: bool = False  # whether its stream is learnt to the end, evaluated, and its last actions done
     examples: int = 0  # learnt from
-    offset: int = 0  # position in the stream
+    offset: int = 0  # position in the phase's stream
     skipped: int = 0  # bad examples passed over
+    skipped_before: int = 0  # those of earlier phases
     phase: Score = field(default_factory=Score)  # of the predictions made before learning, in this phase
     window: Score = field(default_factory=Score)  # the same, since the last row
     shapes: tuple[str, ...] = ()  # memory shapes the training step was compiled for
     evaluation: Score = field(default_factory=Score)  # the last one on held-out data
+    untrained: Scores = field(default_factory=dict)  # each task before the first phase (of several)
+    matrix: tuple[Scores, ...] = ()  # each task after each phase that has ended
+    anytime_sum: float = 0.0  # over evaluations: mean accuracy on the tasks of the phases so far
+    anytime_points: int = 0  # how many evaluations those were
     totals: Totals = field(default_factory=dict)  # what happened to entries, by layer
     wall_seconds: float = 0.0  # of the loop
     repeated_steps: int = 0  # steps done again after interruptions
-    finished: bool = False  # whether the stream was learnt to its end
+    finished: bool = False  # whether the last phase has ended
+    spans: tuple[Span, ...] = ()  # where origins lie, in order; the last one is the present phase's
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` reads them back exactly."""
         values = dict(vars(self))
-        for name in ("phase", "window", "evaluation"):
+        for name in _SCORES:
             values[name] = vars(values[name])
+        values["untrained"] = _plain(self.untrained)
+        values["matrix"] = [_plain(row) for row in self.matrix]
+        values["spans"] = [span.to_json() for span in self.spans]
         return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Progress":
-        """The progress that `to_json` gave."""
-        scores = {name: Score(**values[name]) for name in ("phase", "window", "evaluation")}
-        totals = {name: tuple(counts) for name, counts in values["totals"].items()}
-        return cls(**{**values, **scores, "shapes": tuple(values["shapes"]), "totals": totals})
+        """The progress that `to_json` gave, also that of a version that knew fewer fields."""
+        return cls(
+            **{
+                **values,
+                **{name: Score(**values[name]) for name in _SCORES},
+                "shapes": tuple(values["shapes"]),
+                "totals": {name: tuple(counts) for name, counts in values["totals"].items()},
+                "untrained": _scores(values.get("untrained", {})),
+                "matrix": tuple(_scores(row) for row in values.get("matrix", ())),
+                "spans": tuple(Span.from_json(span) for span in values.get("spans", ())),
+            }
+        )
 
     def learnt(self, score: Score, offset: int, skipped: int, shape: str) -> "Progress":
-        """After a batch."""
+        """After a batch; `skipped` counts the phase's bad examples so far."""
         shapes = self.shapes if shape in self.shapes else (*self.shapes, shape)
         return replace(
             self,
             examples=self.examples + score.examples,
             offset=offset,
-            skipped=skipped,
+            skipped=self.skipped_before + skipped,
             phase=self.phase + score,
             window=self.window + score,
             shapes=shapes,
         )
+
+    def next_phase(self, span: Span) -> "Progress":
+        """At the start of the next phase, whose examples lie in `span`."""
+        return replace(
+            self,
+            number=self.number + 1,
+            begun=False,
+            ended=False,
+            offset=0,
+            skipped_before=self.skipped,
+            phase=Score(),
+            window=Score(),
+            spans=(*self.spans, span),
+        )
+
+    @property
+    def origins_end(self) -> int:
+        """The first origin that no example has had yet."""
+        return self.spans[-1].start + self.offset if self.spans else 0
+
+
+_SCORES = ("phase", "window", "evaluation")
+
+
+def _plain(scores: Scores) -> dict[str, Any]:
+    return {task: vars(score) for task, score in scores.items()}
+
+
+def _scores(values: Mapping[str, Any]) -> dict[str, Score]:
+    return {task: Score(**score) for task, score in values.items()}

@@ -6,7 +6,7 @@ reads, XLA would copy every database).
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -19,7 +19,7 @@ from flax import nnx
 
 from ..errors import ConfigError
 from ..memory.coefficients import Clock, CoefficientTable, block_coefficients, device_table
-from ..memory.database import Database, Rows
+from ..memory.database import COUNTERS, Database, Rows
 from ..memory.explain import Contribution, explain
 from ..memory.policies import Occupancy, admit, append, prune
 from ..memory.retrieval import retrieve
@@ -129,6 +129,24 @@ class Learner:
         self._predict = jax.jit(self._predict_step)
         self._trace = jax.jit(self._trace_step)
         self._train = jax.jit(self._train_step, donate_argnums=(0, 1))
+        self._frozen: frozenset[str] = frozenset()
+
+    def freeze(self, names: Iterable[str]) -> None:
+        """Leaves parts as they are from now on: updates predict, but add nothing there and let nothing fade.
+
+        Args:
+          names: growing layers; "memory" for all of them, "parameters" for what the optimiser trains.
+
+        Raises:
+          ConfigError: there is no such layer.
+        """
+        wanted = set(names)
+        known = {*self.layers, "memory", "parameters"}
+        if unknown := wanted - known:
+            raise ConfigError(
+                f"freeze: expected names among {', '.join(sorted(known))}; found {min(unknown)!r}"
+            )
+        self._frozen = frozenset(wanted | (self.layers.keys() if "memory" in wanted else set()))
 
     def init(self, key: jax.Array) -> State:
         """The state before the first example; `key` draws the initial entries."""
@@ -198,12 +216,16 @@ class Learner:
             direction=direction,
         )
 
-    def update(self, state: State, batch: Examples) -> tuple[State, Result]:
+    def update(
+        self, state: State, batch: Examples, weights: np.ndarray | None = None
+    ) -> tuple[State, Result]:
         """Predicts the batch, then learns from it. The state is consumed.
 
         Args:
           state: the state; its arrays may not be used afterwards.
           batch: B ≥ 1 examples.
+          weights: [B] what each example's gradient is multiplied by, > 0; None: 1. Parameters are trained on
+            the weighted mean of the losses.
 
         Returns:
           The next state, and what was predicted and changed.
@@ -211,14 +233,22 @@ class Learner:
         step = state.step + 1
         y = jnp.asarray(batch.y) if self.task.classification else self._floating(batch.y)
         outputs, losses, candidates, gradients = self._learn(
-            self._databases(state), self._tables(state), state.parameters, self._floating(batch.x), y
+            self._databases(state),
+            self._tables(state),
+            state.parameters,
+            self._floating(batch.x),
+            y,
+            None if weights is None else self._floating(weights),
         )
         memories, changes = {}, {}
         origins = jnp.asarray(batch.origins, jnp.int32)
         for name, memory in state.memories.items():
+            if name in self._frozen:
+                memories[name], changes[name] = _held(memory), jnp.zeros(len(COUNTERS), jnp.int32)
+                continue
             memories[name], changes[name] = self._grow(name, memory, candidates[name], origins, step)
         parameters, optimiser = state.parameters, state.optimiser
-        if jax.tree.leaves(parameters):
+        if jax.tree.leaves(parameters) and "parameters" not in self._frozen:
             parameters, optimiser = self._train(parameters, optimiser, gradients)
         memories, bounds, seconds = self._maintain(memories, changes, step)
         nearest = {name: c.nearest for name, c in candidates.items() if c.nearest is not None}
@@ -291,12 +321,14 @@ class Learner:
         parameters: Any,
         x: jax.Array,
         y: jax.Array,
+        weights: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array, dict[str, _Candidates], Any]:
         def forward(probes: Mapping[str, jax.Array] | None, parameters: Any) -> tuple[jax.Array, Any]:
             recall = Recall(databases, tables, probes)
             outputs = nnx.merge(self._graph, parameters)(x, recall)
             losses = self.task.loss(outputs, y)
-            return jnp.sum(losses), (outputs, losses, recall.queries, recall.outputs, recall.nearest)
+            total = jnp.sum(losses if weights is None else losses * weights)
+            return total, (outputs, losses, recall.queries, recall.outputs, recall.nearest)
 
         shapes = jax.eval_shape(lambda p: forward(None, p)[1][3], parameters)
         probes = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
@@ -306,7 +338,8 @@ class Learner:
             name: self._candidates(name, queries[name], layer_outputs[name], per_output[name], nearest)
             for name in self.layers
         }
-        return outputs, losses, candidates, jax.tree.map(lambda g: g / x.shape[0], summed)
+        count = x.shape[0] if weights is None else jnp.sum(weights)
+        return outputs, losses, candidates, jax.tree.map(lambda g: g / count, summed)
 
     def _candidates(
         self,
@@ -348,7 +381,9 @@ class Learner:
         due = [
             name
             for name, layer in self.layers.items()
-            if layer.spec.memory.prune_epsilon > 0 and step % layer.spec.memory.prune_every == 0
+            if name not in self._frozen
+            and layer.spec.memory.prune_epsilon > 0
+            and step % layer.spec.memory.prune_every == 0
         ]
         if not due:
             return dict(memories), {}, 0.0
@@ -373,3 +408,8 @@ class Learner:
             changes[name] = changes[name].at[3].add(count)
             pruned[name] = Memory(database, occupancy, memory.clock)
         return pruned, bounds
+
+
+def _held(memory: Memory) -> Memory:
+    """A frozen layer's memory one step later."""
+    return memory if memory.clock is None else replace(memory, clock=memory.clock.hold())

@@ -47,6 +47,11 @@ class Clock:
         coefficients = np.append(self.coefficients * (1 - decay), 0.0) + velocities
         return Clock(self.step + 1, self.initial * (1 - decay), coefficients, velocities)
 
+    def hold(self) -> "Clock":
+        """One step later in which nothing fades and nothing is added: no entry is of that step."""
+        rows = [np.append(each, 1.0) for each in (self.coefficients, self.velocities)]
+        return Clock(self.step + 1, self.initial, *rows)
+
     def future_bounds(self, momentum: float) -> np.ndarray:
         """[step] upper bounds on each coefficient from now on, if momentum stays at most `momentum`.
 

@@ -1,5 +1,6 @@
 """The configuration of a stream: what it holds, and how the reader prepares it."""
 
+from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from typing import Annotated, Any, Literal
 
@@ -79,6 +80,11 @@ def config_to_json(config: StreamConfig) -> dict[str, Any]:
     """A config as plain JSON values."""
     values: dict[str, Any] = TypeAdapter(StreamConfig).dump_python(config, mode="json")
     return values
+
+
+def config_from_values(values: Mapping[str, Any]) -> StreamConfig:
+    """The config in what `config_to_json` gave."""
+    return TypeAdapter(StreamConfig).validate_python(dict(values))
 
 
 def config_from_json(values: str | bytes) -> StreamConfig:
