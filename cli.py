@@ -100,6 +100,7 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     explain.add_argument("run_dir", metavar="RUN_DIR")
     explain.add_argument("--split", default="test", help="the part the example is in (default: test)")
     explain.add_argument("--index", type=int, default=0, metavar="N", help="its offset there (default: 0)")
+    explain.add_argument("--phase", metavar="NAME", help="whose data it is (default: the present phase's)")
     explain.add_argument("--layer", default="readout", help="whose entries (default: readout)")
     explain.add_argument("--count", type=_positive, default=5, metavar="K", help="how many (default: 5)")
     explain.add_argument("--picture", metavar="FILE.png", help="draw the example and those behind the answer")

@@ -141,6 +141,7 @@ def explain(options: argparse.Namespace) -> int:
         index=options.index,
         layer=options.layer,
         count=options.count,
+        phase=options.phase,
     )
     if options.picture:
         from .monitoring.pictures import draw_examples
@@ -153,13 +154,13 @@ def explain(options: argparse.Namespace) -> int:
 def _explanation_text(found: "Explanation") -> str:
     lines = [
         f"label {found.name(found.label)}, predicted {found.name(found.predicted)}; from {found.layer}:",
-        f"{'share':>8}  {'amount':>9}  {'similarity':>10}  {'step':>7}  {'offset':>8}  label",
+        f"{'share':>8}  {'amount':>9}  {'similarity':>10}  {'step':>7}  {'phase, offset':>16}  label",
     ]
-    for each, pair in zip(found.contributions, found.neighbours, strict=True):
-        label = "(initial function)" if pair is None else found.name(pair[1])
+    for each, near in zip(found.contributions, found.neighbours, strict=True):
+        place, label = ("", "(initial function)") if near is None else (near.place, found.name(near.y))
         lines.append(
             f"{each.share:>+8.2%}  {each.amount:>+9.4f}  {each.similarity:>10.4g}  {each.created:>7,}  "
-            f"{each.origin:>8,}  {label}"
+            f"{place:>16}  {label}"
         )
     return "\n".join(lines)
 

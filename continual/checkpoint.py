@@ -6,7 +6,7 @@ and whatever else advances (the reader, counts, the window of metrics not yet re
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ..memory.coefficients import Clock
 from ..memory.persist import TableMap, database_meta, load_database, table_change
 from ..memory.policies import Occupancy
 from ..memory.store import Generation, Store, TableChange
+from .adopting import check_cap, check_layer, check_layers, kinds, resting_clock
 from .finite import require_finite
 
 _LEARNER, _PROGRESS = "learner.npz", "progress.json"
@@ -93,13 +94,16 @@ def load(path: str | Path, learner: Learner) -> State:
         return load_state(store.generation(), learner, learner.init(jax.random.key(0)))[0]
 
 
-def load_state(generation: Generation, learner: Learner, start: State) -> tuple[State, dict[str, TableMap]]:
+def load_state(
+    generation: Generation, learner: Learner, start: State, *, capped: bool = True
+) -> tuple[State, dict[str, TableMap]]:
     """A committed learner's state.
 
     Args:
       generation: the commit.
       learner: the learner that goes on with it.
       start: the learner's own first state: gives the shapes of parameters and optimiser.
+      capped: whether the memories have to be within the learner's caps.
 
     Raises:
       ConfigError: the learner has other layers or shapes than the committed one.
@@ -107,14 +111,12 @@ def load_state(generation: Generation, learner: Learner, start: State) -> tuple[
     layers = generation.meta.get("layers")
     if layers is None:
         raise FormatError(f"{generation.path}: expected a learner's memory; found a store of something else")
-    if set(layers) != set(learner.layers):
-        raise ConfigError(
-            f"{generation.path}: expected memories of the layers {sorted(learner.layers)}; "
-            f"found {sorted(layers)}: use a learner of the same layers"
-        )
+    where = str(generation.path)
+    check_layers(where, learner.layers, layers)
     for name, meta in layers.items():
-        _check_layer(generation, name, meta, start.memories[name])
-        _check_cap(generation, name, meta, learner)
+        check_layer(where, name, meta, start.memories[name])
+        if capped:
+            check_cap(where, name, meta["entries"], learner)
     blob = _load_blob(generation)
     memories, maps = {}, {}
     for name, meta in layers.items():
@@ -133,31 +135,6 @@ def load_progress(generation: Generation) -> dict[str, Any]:
     """What `Checkpointer.commit` was given as progress."""
     progress: dict[str, Any] = json.loads(generation.blob(_PROGRESS))
     return progress
-
-
-def _check_layer(generation: Generation, name: str, meta: Mapping[str, Any], memory: Memory) -> None:
-    database = memory.database
-    expected = (
-        database.key_features,
-        database.value_features,
-        database.weighted,
-        str(database.blocks[0].keys.dtype),
-    )
-    found = (meta["key_features"], meta["value_features"], meta["weighted"], meta["dtype"])
-    if expected != found:
-        raise ConfigError(
-            f"{generation.path}: layer {name} expects (key features, value features, weights, dtype) "
-            f"{expected}; found {found}: use a learner and a stream of the same kind"
-        )
-
-
-def _check_cap(generation: Generation, name: str, meta: Mapping[str, Any], learner: Learner) -> None:
-    cap = learner.layers[name].spec.memory.capacity
-    if cap is not None and meta["entries"] > cap:
-        raise ConfigError(
-            f"{generation.path}: layer {name} holds {meta['entries']} entries; expected at most the "
-            f"{cap} of learner.memory.capacity: raise it"
-        )
 
 
 def _dump_learner(state: State) -> bytes:
@@ -186,13 +163,13 @@ def _load_clock(blob: Mapping[str, np.ndarray], name: str, start: Memory, step: 
         coefficients = blob[f"{name}/clock/coefficients"]
         initial = float(blob[f"{name}/clock/initial"])
         return Clock(len(coefficients), initial, coefficients, blob[f"{name}/clock/velocities"])
-    return None if start.clock is None else Clock(step, 1.0, np.ones(step), np.zeros(step))
+    return resting_clock(start, step)
 
 
 def _load_leaves(generation: Generation, blob: Mapping[str, np.ndarray], like: Any) -> Any:
     leaves, structure = jax.tree.flatten(like)
     stored = [blob[f"leaf/{number}"] for number in range(sum(name.startswith("leaf/") for name in blob))]
-    expected, found = _kinds(leaves), _kinds(stored)
+    expected, found = kinds(leaves), kinds(stored)
     if expected != found:
         raise ConfigError(
             f"{generation.path}: expected parameters and an optimiser of {expected}; found {found}: use the "
@@ -200,11 +177,6 @@ def _load_leaves(generation: Generation, blob: Mapping[str, np.ndarray], like: A
         )
     # Copies: updates consume them.
     return jax.tree.unflatten(structure, [jnp.array(leaf) for leaf in stored])
-
-
-def _kinds(leaves: Sequence[Any]) -> str:
-    """Shapes and types in one line."""
-    return ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves) or "nothing"
 
 
 def _require_finite(state: State, changes: Mapping[str, TableChange]) -> None:

@@ -1,5 +1,6 @@
 """Tracing a prediction of a run to the training examples behind it (the paper's "spotlights")."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,37 @@ from .building import learner_of, prepare_jax
 from .checkpoint import load_progress, load_state
 from .config import parse_config, read_config
 from .evaluation import predictions
-from .new_folder import CONFIG
+from .new_folder import require_run
 from .origin import MEMORY
+from .past import Past
+from .progress import Progress
+from .run_config import Phase, RunConfig, phases_of
+from .spans import Span, locate
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """The training example behind an entry."""
+
+    x: np.ndarray  # as its stream had it
+    y: Any  # class index, or target
+    span: Span  # the phase's stream it came by in
+    offset: int  # where in it
+
+    @property
+    def place(self) -> str:
+        """Phase and offset."""
+        return f"{self.span.phase} {self.offset:,}"
+
+    def values(self, name: Callable[[Any], Any]) -> dict[str, Any]:
+        """Plain values for JSON; `name` gives a target's name."""
+        return {
+            "label": name(self.y),
+            "run": self.span.run,
+            "phase": self.span.phase,
+            "offset": self.offset,
+            "source": self.span.stream.source,
+        }
 
 
 @dataclass(frozen=True)
@@ -29,7 +59,7 @@ class Explanation:
     classes: tuple[str, ...] | None
     layer: str
     contributions: list[Contribution]
-    neighbours: list[tuple[np.ndarray, Any] | None]  # x and y behind each; None for initial entries
+    neighbours: list["Neighbour | None"]  # the example behind each; None for initial entries
 
     def values(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -38,17 +68,17 @@ class Explanation:
             "predicted": self.name(self.predicted),
             "layer": self.layer,
             "contributions": [
-                {**vars(each), "label": None if pair is None else self.name(pair[1])}
-                for each, pair in zip(self.contributions, self.neighbours, strict=True)
+                {**vars(each), **({"label": None} if found is None else found.values(self.name))}
+                for each, found in zip(self.contributions, self.neighbours, strict=True)
             ],
         }
 
     def pictures(self, title: str) -> list[tuple[np.ndarray | None, str]]:
         """The example, then what is behind each contribution, with captions, for `draw_examples`."""
         drawn: list[tuple[np.ndarray | None, str]] = [(self.x, f"{title}\n{self.name(self.label)}")]
-        for each, pair in zip(self.contributions, self.neighbours, strict=True):
-            source = "initial" if pair is None else f"{each.origin}: {self.name(pair[1])}"
-            drawn.append((None if pair is None else pair[0], f"{each.share:+.1%}\n{source}"))
+        for each, found in zip(self.contributions, self.neighbours, strict=True):
+            source = "initial" if found is None else f"{found.place}: {self.name(found.y)}"
+            drawn.append((None if found is None else found.x, f"{each.share:+.1%}\n{source}"))
         return drawn
 
     def name(self, y: Any) -> Any:
@@ -59,50 +89,67 @@ class Explanation:
 
 
 def explain_example(
-    directory: Path, *, split: str, index: int, layer: str = "readout", count: int = 5
+    directory: Path,
+    *,
+    split: str,
+    index: int,
+    layer: str = "readout",
+    count: int = 5,
+    phase: str | None = None,
 ) -> Explanation:
     """Explains what a run's last committed memory predicts for one example.
 
     Args:
       directory: the run's folder; it is only read.
-      split: the part of the run's data set that the example is in.
+      split: the part of a phase's data set that the example is in.
       index: its offset there.
       layer: the growing layer whose entries are asked for; the readout's are measured along the predicted
         class.
       count: how many entries.
+      phase: whose data set; None: that of the phase that the run is in.
 
     Raises:
       MissingDataError: there is no run, nothing is committed, or the example is beyond the end.
-      ConfigError: the run has no such growing layer.
+      ConfigError: the run has no such phase or growing layer.
     """
-    if not (directory / CONFIG).exists():
-        raise MissingDataError(f"{directory}: expected a run's folder with {CONFIG}; there is none")
-    config = parse_config(read_config(directory / CONFIG))
+    config = parse_config(read_config(require_run(directory)))
     prepare_jax(config)
-    stream = config.stream.with_seed(config.seed)
-    source = open_source(stream, split=split)
-    example = _example(source, index, split)
-    learner = learner_of(config, source.schema)
-    if layer not in learner.layers:
-        raise ConfigError(
-            f"{directory}: expected a growing layer among {', '.join(learner.layers) or 'none'}; "
-            f"found {layer!r}"
-        )
     with Store.open(directory / MEMORY) as store, store.generation() as generation:
+        saved = load_progress(generation)
+        progress = Progress.from_json(saved["run"])
+        present = phases_of(config)[progress.number]
+        stream = _phase(config, phase or present.name).stream
+        source = open_source(stream, split=split)
+        example = _example(source, index, split)
+        learner = learner_of(config, present, source.schema)
+        if layer not in learner.layers:
+            raise ConfigError(
+                f"{directory}: expected a growing layer among {', '.join(learner.layers) or 'none'}; "
+                f"found {layer!r}"
+            )
         state, _ = load_state(generation, learner, learner.init(initial_key(config.seed)))
-        reader = load_progress(generation)["reader"]
-    standardiser = Standardiser(stream.standardise, source.schema.x)
-    standardiser.restore(reader["standardiser"])
-    x = standardiser.apply(example[0][None])
+    running = Standardiser(stream.standardise, source.schema.x)
+    running.restore(saved["reader"]["standardiser"])
+    x = running.apply(example[0][None])
     x = x.reshape(1, -1) if stream.flatten else x
     predicted = predictions(learner.task, learner.predict(state, x))[0]
     along = int(predicted) if learner.task.classification and layer == "readout" else None
     found = learner.explain(state, x[0], layer, count=count, output=along)
-    training = open_source(stream)
-    neighbours = [
-        None if each.origin < 0 else _example(training, each.origin, stream.split) for each in found
-    ]
+    past = Past(progress.spans or (Span(0, config.name, present.name, present.stream),))
+    neighbours = [None if each.origin < 0 else _neighbour(past, each.origin) for each in found]
     return Explanation(example[0], example[1], predicted, source.schema.classes, layer, found, neighbours)
+
+
+def _phase(config: RunConfig, name: str) -> Phase:
+    phases = {phase.name: phase for phase in phases_of(config)}
+    if name not in phases:
+        raise ConfigError(f"--phase: expected one of {', '.join(phases)}; found {name!r}")
+    return phases[name]
+
+
+def _neighbour(past: Past, origin: int) -> Neighbour:
+    span, offset = locate(past.spans, origin)
+    return Neighbour(*past.example(origin), span, offset)
 
 
 def _example(source: Source, index: int, split: str) -> tuple[np.ndarray, Any]:

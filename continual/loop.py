@@ -12,23 +12,24 @@ import numpy as np
 from ..durable import storage_errors
 from ..errors import LaminaError
 from ..learners import Result
-from ..monitoring import EvaluationRow, ProgressLine, StepRow, write_report, write_summary
+from ..monitoring import ProgressLine, StepRow, write_report, write_summary
 from ..monitoring.report import REPORT_NAME
 from ..monitoring.summary import SUMMARY_NAME
 from ..stream import Batch
 from .effective import effective_weights
 from .evaluation import Score, predictions, score
+from .examining import Examiner
 from .finite import require_finite
 from .process_memory import release_free_memory
+from .run_config import END_TAG
+from .stage import Lesson
 from .summary import summarise
 from .timing import StepTimes, Stopwatch
 
 if TYPE_CHECKING:
     from .run import Run
 
-PHASE = "online"
 _WEIGH_SHARE = 0.003  # of the time, for looking at all entries' weights while Prometheus is served
-END_TAG = "end"  # keeps the memory of a finished run
 
 
 class Loop:
@@ -41,11 +42,13 @@ class Loop:
 
     def __init__(self, run: "Run", *, quiet: bool = False) -> None:
         self._run = run
+        self._quiet = quiet
         self._watch = Stopwatch()
         self._times = StepTimes()
         self._committed_at, self._commit_seconds = time.perf_counter(), 0.0
         self._weighed_at, self._weigh_seconds = -math.inf, 0.0
-        self._line = ProgressLine(run.reader.log.total, done=run.progress.examples, quiet=quiet)
+        self._examiner = Examiner(run, self._watch)
+        self._line = self._new_line()
 
     def __enter__(self) -> "Loop":
         return self
@@ -57,31 +60,35 @@ class Loop:
         """Learns from at most `steps` batches, or until `stop` is set.
 
         Returns:
-          Whether the stream's end was reached.
+          Whether the end of the last phase was reached.
         """
-        done = 0
-        while steps is None or done < steps:
-            if stop.is_set():
-                return False
+        run, done = self._run, 0
+        while True:
+            if run.progress.ended:
+                self._enter_next_phase()
+            if not run.progress.begun:
+                self._begin_phase()
             begin = time.perf_counter()
+            if stop.is_set() or done == steps:
+                return False
             batch = self._next()
             if batch is None:
-                return True
-            with self._run.indivisible():
+                if run.progress.number + 1 == len(run.phases):
+                    return True
+                self._end_phase()
+                continue
+            with run.indivisible():
                 self._learn_from(batch, begin)
             done += 1
             if self._commit_due():
                 self._commit()
             self._show()
-        return False
 
     def finish(self) -> None:
-        """At the stream's end: the last row, a full evaluation, the last commit, summary and report."""
+        """At the last phase's end: its last row, a full evaluation, the last commit, summary and report."""
         run = self._run
         if not run.progress.finished:
-            with run.indivisible():
-                self._end()
-            run.commit(END_TAG)
+            self._end_phase()
         report = run.directory / REPORT_NAME
         if not (run.directory / SUMMARY_NAME).exists():
             with storage_errors(report):
@@ -89,6 +96,40 @@ class Loop:
             write_summary(run.directory, summarise(run, self._times))
         if not report.exists():
             write_report(run.directory)
+
+    def _enter_next_phase(self) -> None:
+        with self._run.indivisible():
+            self._run.enter_next_phase()
+        self._line.close()
+        self._line = self._new_line()
+
+    def _begin_phase(self) -> None:
+        run = self._run
+        with run.indivisible():
+            if run.progress.number == 0 and len(run.phases) > 1:
+                self._examiner.untrained()
+            run.act(run.stage.phase.config.begin)
+            run.progress = replace(run.progress, begun=True)
+        if run.config.phases:
+            self._commit()
+
+    def _end_phase(self) -> None:
+        run = self._run
+        last = run.progress.number + 1 == len(run.phases)
+        with run.indivisible():
+            skipped = run.progress.skipped_before + run.reader.skipped  # also behind the last batch
+            fresh = skipped - run.progress.skipped
+            run.progress = replace(run.progress, offset=run.reader.offset, skipped=skipped)
+            if run.progress.window.examples or fresh:
+                self._record()
+            self._examiner.phase_end()
+            run.act(run.stage.phase.config.end)
+            run.progress = replace(run.progress, ended=True, finished=last)
+        run.commit(END_TAG if last else run.stage.phase.name)
+
+    def _new_line(self) -> ProgressLine:
+        done = self._run.progress.phase.examples
+        return ProgressLine(self._run.reader.log.total, done=done, quiet=self._quiet)
 
     def _next(self) -> Batch | None:
         """The next batch; None at the end. If the stream is bad, what was learnt before is committed."""
@@ -104,49 +145,44 @@ class Loop:
         self._times.add(time.perf_counter() - begin)
         if self._run.state.step % self._run.config.record_every == 0:
             self._record()
-        if self._evaluation_due(len(batch.origins)):
-            self._evaluate(self._run.config.evaluation.examples)
-
-    def _end(self) -> None:
-        run = self._run
-        skipped = run.reader.skipped - run.progress.skipped  # behind the last batch
-        run.progress = replace(run.progress, offset=run.reader.offset, skipped=run.reader.skipped)
-        if run.progress.window.examples or skipped:
-            self._record()
-        self._evaluate(None)
-        run.progress = replace(run.progress, finished=True)
+        self._examiner.on_the_way(len(batch.origins))
 
     def _update(self, batch: Batch) -> None:
-        shape = self._shape(len(batch.origins))
-        if shape not in self._run.progress.shapes:
-            self._run.learner.drop_programs()
+        run = self._run
+        lesson = run.stage.lesson(batch, run.state, run.replay)
+        shape = self._shape(len(lesson.origins), replays=lesson.weights is not None)
+        if shape not in run.progress.shapes:
+            run.learner.drop_programs()
         with self._watch.part("compute"):
-            self._run.state, result = self._run.learner.update(self._run.state, batch)
+            run.state, result = run.learner.update(run.state, lesson, lesson.weights)
             jax.block_until_ready(result.losses)
         self._watch.move(result.maintain_seconds, "compute", "maintain")
         with self._watch.part("append"):
             jax.block_until_ready(result.changes)
-        self._score(batch, result, shape)
+        self._score(lesson, result, shape)
 
-    def _shape(self, batch: int) -> str:
+    def _shape(self, batch: int, *, replays: bool) -> str:
         """What the training step's program depends on."""
         capacities = (memory.database.capacity for memory in self._run.state.memories.values())
-        return f"{batch}x{'+'.join(map(str, capacities))}"
+        kind = "replay " if replays else ""
+        return f"{self._run.stage.label}{kind}{batch}x{'+'.join(map(str, capacities))}"
 
-    def _score(self, batch: Batch, result: Result, shape: str) -> None:
+    def _score(self, lesson: Lesson, result: Result, shape: str) -> None:
+        """Scores and records the predictions of the stream's own examples."""
+        run, count = self._run, len(lesson.batch.origins)
         outputs, losses = np.asarray(result.outputs), np.asarray(result.losses)
-        require_finite(self._run.state.step, "losses", [losses])
-        predicted = predictions(self._run.learner.task, outputs)
-        labels = batch.y.reshape(predicted.shape)
-        self._run.recorder.predictions(batch.origins, labels, predicted, losses)
+        require_finite(run.state.step, "losses", [losses])
+        outputs, losses, origins = outputs[:count], losses[:count], lesson.origins[:count]
+        predicted = predictions(run.learner.task, outputs)
+        labels = lesson.batch.y.reshape(predicted.shape)
+        run.recorder.predictions(origins, labels, predicted, losses)
         for layer, distances in result.nearest.items():
-            self._run.recorder.distances(layer, distances)
-        batch_score = score(self._run.learner.task, outputs, losses, labels)
-        if shape not in self._run.progress.shapes:
+            run.recorder.distances(layer, distances[:count])
+        batch_score = score(run.learner.task, outputs, losses, labels)
+        if shape not in run.progress.shapes:
             release_free_memory()  # of the compilation
-        self._run.progress = self._run.progress.learnt(
-            batch_score, batch.offset, self._run.reader.skipped, shape
-        )
+        run.replay.saw(run.state.step, origins, lesson.batch.y)
+        run.progress = run.progress.learnt(batch_score, lesson.batch.offset, run.reader.skipped, shape)
 
     def _record(self) -> None:
         parts, wall = self._watch.read()
@@ -158,7 +194,7 @@ class Loop:
                 step=self._run.state.step,
                 examples=progress.examples,
                 offset=progress.offset,
-                phase=PHASE,
+                phase=self._run.stage.phase.name,
                 prequential_accuracy=progress.phase.accuracy(task),
                 window_accuracy=progress.window.accuracy(task),
                 loss=progress.window.mean_loss(),
@@ -182,37 +218,6 @@ class Loop:
             self._weighed_at = time.perf_counter()
             self._weigh_seconds = self._weighed_at - begin
 
-    def _evaluation_due(self, batch: int) -> bool:
-        every = self._run.config.evaluation.every_examples
-        at_end = self._run.progress.offset == self._run.reader.log.total  # evaluated in full by `finish`
-        if self._run.held_out is None or every is None or at_end:
-            return False
-        return self._run.progress.examples // every > (self._run.progress.examples - batch) // every
-
-    def _evaluate(self, examples: int | None) -> None:
-        if self._run.held_out is None:
-            return
-        with self._watch.part("evaluate"):
-            begin = time.perf_counter()
-            result = self._run.held_out.evaluate(
-                self._run.learner, self._run.state, self._run.reader.prepare, examples=examples
-            )
-            seconds = time.perf_counter() - begin
-            release_free_memory()
-        self._run.recorder.evaluation(
-            EvaluationRow(
-                step=self._run.state.step,
-                examples=self._run.progress.examples,
-                phase=PHASE,
-                task=self._run.held_out.split,
-                accuracy=result.accuracy(self._run.learner.task),
-                loss=result.mean_loss(),
-                evaluated_examples=result.examples,
-                evaluation_seconds=seconds,
-            )
-        )
-        self._run.progress = replace(self._run.progress, evaluation=result)
-
     def _commit_due(self) -> bool:
         every = self._run.config.commit.every_steps
         if every is not None:
@@ -231,4 +236,4 @@ class Loop:
         run = self._run
         entries = sum(int(memory.database.entries) for memory in run.state.memories.values())
         accuracy = run.progress.phase.accuracy(run.learner.task)
-        self._line.update(run.state.step, run.progress.examples, entries, accuracy)
+        self._line.update(run.state.step, run.progress.phase.examples, entries, accuracy)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from ..durable import FolderLock, storage_errors, sync_folder, write_durably
-from ..errors import ConfigError
+from ..errors import ConfigError, MissingDataError
 
 CONFIG = "config.yaml"
 STARTING = "config.yaml.starting"  # the name of the configuration until the run's first commit
@@ -74,6 +74,21 @@ class NewFolder:
             for path in sorted(self._directory.iterdir(), key=lambda path: path.name == STARTING):
                 if path.name != ".lock":
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def require_run(directory: Path) -> Path:
+    """The configuration of the run in a folder.
+
+    Raises:
+      MissingDataError: there is no run.
+    """
+    if not (directory / CONFIG).exists():
+        started = (directory / STARTING).exists()
+        raise MissingDataError(
+            f"{directory}: expected a run's folder with {CONFIG}; "
+            + ("found a run that never began: start it again" if started else "there is none")
+        )
+    return directory / CONFIG
 
 
 def _make(directory: Path) -> bool:

@@ -1,30 +1,36 @@
 """A run in its folder: created, resumed, executed, committed, closed."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..durable import FolderLock
-from ..errors import LaminaError, MissingDataError
-from ..learners import initial_key
+from ..errors import LaminaError
+from ..learners import Learner, initial_key
 from ..memory.store import Store
 from ..monitoring import LayerRow, Recorder, Sink
-from ..stream import LogBuilder, StreamReader, open_source
-from .building import learner_of, prepare_jax
+from ..stream import StreamReader
+from .adopting import adopted
+from .building import prepare_jax
 from .checkpoint import Checkpointer, load_progress, load_state
 from .config import RunConfig, config_yaml, parse_config, read_config
 from .counts import EntryCounts, Totals, layer_rows
-from .evaluation import HeldOut
 from .interrupts import interruptible
 from .loop import Loop
-from .new_folder import CONFIG, STARTING, NewFolder
+from .new_folder import CONFIG, NewFolder, require_run
 from .origin import MEMORY, Origin
+from .phase_config import MemoryAction
 from .progress import Progress
+from .replay import Replay
+from .run_config import phases_of
+from .spans import Span
+from .stage import Stage
+from .tasks import check_schemas, open_tasks, phase_schemas
 from .watching import Watching, facts, layer_disk_bytes, open_sinks
 
-LOG = "log"
 _UNWATCHED = Watching()
 
 
@@ -36,7 +42,7 @@ class HaltedError(LaminaError, RuntimeError):
 class Outcome:
     """How a call of `Run.execute` ended."""
 
-    finished: bool  # the stream was learnt to its end
+    finished: bool  # the last phase was learnt to its end
     progress: Progress
 
 
@@ -47,12 +53,13 @@ class Run:
 
     Attributes:
       config: its configuration.
+      phases: its phases.
       directory: its folder.
-      learner: the learner.
-      state: what it has learnt.
+      stage: what is open in the present phase: reader and learner.
+      state: what the learner has learnt.
       progress: what the run has done.
-      reader: the stream, at its present position.
-      held_out: the data it is evaluated on, or None.
+      replay: the examples that may be learnt from again.
+      tasks: the data it is evaluated on, by name.
       recorder: where its metrics and predictions go.
       exporter: serves Prometheus, or None.
       metrics_port: where it does, or None.
@@ -68,9 +75,7 @@ class Run:
         origin: Origin | None = None,
         watching: Watching = _UNWATCHED,
     ) -> None:
-        self.config = config
-        self.directory = directory
-        self.progress = Progress()
+        self.config, self.directory, self.phases = config, directory, phases_of(config)
         self.repeating = 0
         self._resources = resources
         self._stop = threading.Event()
@@ -78,21 +83,25 @@ class Run:
         prepare_jax(config)
         store = self._open_store(origin)
         committed = store.generation() if store.head is not None else None
-        if committed is not None and origin is None:
-            self.progress = Progress.from_json(load_progress(committed)["run"])
-        self._open_stream()
-        self.learner = learner_of(config, self.reader.log.schema)
+        saved = None if committed is None else load_progress(committed)
+        self.progress = self._first_progress(saved, origin)
+        if origin is not None:
+            saved = None
+        self.stage = Stage(config, self.phases, directory, self.progress)
+        resources.callback(lambda: self.stage.close())
+        self.tasks = open_tasks(config, self.phases)
+        check_schemas(self.reader.log.schema, {f"task {name}": t.schema for name, t in self.tasks.items()})
         self.state = self.learner.init(initial_key(config.seed))
         self._checkpointer = Checkpointer(store, {})
-        positions = None
         if committed is not None:
-            self.state, maps = load_state(committed, self.learner, self.state)
+            self.state, maps = load_state(committed, self.learner, self.state, capped=self._capped())
             self._checkpointer = Checkpointer(store, maps)
-            if origin is None:
-                saved = load_progress(committed)
-                self.reader.restore(saved["reader"])
-                positions = saved["positions"]
+        replays = [phase.config.replay for phase in self.phases]
+        self.replay = Replay(config.seed, replays, saved and saved.get("replay"))
+        if saved is not None:
+            self.reader.restore(saved["reader"])
         self._counts = EntryCounts(self.state, self.progress.totals)
+        positions = None if saved is None else saved["positions"]
         sinks = open_sinks(watching, resources, directory)
         self.exporter = sinks.exporter
         self.metrics_port = None if self.exporter is None else self.exporter.port
@@ -123,8 +132,7 @@ class Run:
           StorageError: the file system refused.
           MissingDataError, DataError: the stream or the memory cannot be read.
         """
-        if config.log is None:
-            open_source(config.stream.with_seed(config.seed))  # fails at once where data is missing
+        check_schemas(*phase_schemas(phases_of(config)))  # fails at once where data is missing
         with NewFolder(directory, config_yaml(config)) as folder, ExitStack() as resources:
             run = cls(config, directory, resources, origin=origin, watching=_with(watching, metrics_port))
             run.commit()
@@ -144,25 +152,20 @@ class Run:
           BusyError: somebody else writes it.
           FormatError: it is damaged, or written by a newer version.
         """
-        if not (directory / CONFIG).exists():
-            started = (directory / STARTING).exists()
-            raise MissingDataError(
-                f"{directory}: expected a run's folder with {CONFIG}; "
-                + ("found a run that never began: start it again" if started else "there is none")
-            )
+        config_file = require_run(directory)
         with ExitStack() as resources:
             resources.enter_context(FolderLock(directory))
-            config = parse_config(read_config(directory / CONFIG))
+            config = parse_config(read_config(config_file))
             run = cls(config, directory, resources, watching=_with(watching, metrics_port))
             run._count_repeated()
             run._resources = resources.pop_all()
             return run
 
     def execute(self, steps: int | None = None, *, quiet: bool = False) -> Outcome:
-        """Goes on with the stream: to its end, for `steps` updates, or until SIGINT or SIGTERM.
+        """Goes on with the phases: to their end, for `steps` updates, or until SIGINT or SIGTERM.
 
-        Everything is committed before it returns. At the stream's end the held-out data is evaluated in full,
-        and `summary.json` and `report.html` are written.
+        Everything is committed before it returns. At each phase's end the held-out data is evaluated in full,
+        and after the last one `summary.json` and `report.html` are written.
 
         Args:
           steps: most updates to do now; None: all that are left.
@@ -220,6 +223,41 @@ class Run:
         with self.indivisible():
             self._commit(tag)
 
+    def enter_next_phase(self) -> None:
+        """Closes the present phase, which has ended, and opens the next; what was learnt is handed on.
+
+        Raises:
+          ConfigError: the next phase's learner cannot go on with what was learnt.
+          MissingDataError, DataError: its stream cannot be read.
+        """
+        before, statistics = self.stage, self.stage.reader.state()
+        before.close()
+        phase = self.phases[self.progress.number + 1]
+        span = Span(self.progress.origins_end, self.config.name, phase.name, phase.stream)
+        self.progress = self.progress.next_phase(span)
+        self.stage = Stage(self.config, self.phases, self.directory, self.progress, before)
+        self.replay.begin_phase()
+        if phase.stream.standardise == "running":
+            self.stage.continue_statistics(statistics)
+        if self.learner is not before.learner:
+            start = self.learner.init(initial_key(self.config.seed))
+            self.state = adopted(self.state, self.learner, start, f"phase {phase.name}")
+
+    def act(self, actions: Sequence[MemoryAction]) -> None:
+        """Does things to the memories between two steps, in their order."""
+        for action in actions:
+            raise NotImplementedError(action)
+
+    @property
+    def learner(self) -> Learner:
+        """Who learns in the present phase."""
+        return self.stage.learner
+
+    @property
+    def reader(self) -> StreamReader:
+        """The present phase's stream, at its present position."""
+        return self.stage.reader
+
     def layer_rows(self) -> dict[str, LayerRow]:
         """Each layer's entries, capacity, bytes and counts, as of now."""
         return layer_rows(self.state, self._take_counts())
@@ -240,9 +278,11 @@ class Run:
             "run": self.progress.to_json(),
             "reader": self.reader.state(),
             "positions": self.recorder.sync(),
+            "replay": self.replay.state(),
         }
         meta = {
             "run": self.config.name,
+            "phase": self.stage.phase.name,
             "examples": self.progress.examples,
             "offset": self.progress.offset,
             "totals": self.progress.totals,
@@ -269,16 +309,20 @@ class Run:
         self._resources.callback(store.close)
         return store
 
-    def _open_stream(self) -> None:
-        stream = self.config.stream.with_seed(self.config.seed)
-        held_out = self.config.evaluation
-        self.held_out = None if held_out.split is None else HeldOut(stream, held_out.split, held_out.examples)
-        log, builder = Path(self.config.log or self.directory / LOG), None
-        if self.config.log is None:
-            builder = self._resources.enter_context(LogBuilder(stream, log, self.progress.offset))
-        self.reader = StreamReader.from_config(
-            log, self.config.batch_size, stream, offset=self.progress.offset, builder=builder
-        )
+    def _first_progress(self, saved: dict[str, Any] | None, origin: Origin | None) -> Progress:
+        """The progress that a commit holds, or that of a run that begins, from another's memory or none."""
+        progress = Progress.from_json(saved["run"]) if saved and "run" in saved else Progress()
+        if saved is not None and not progress.spans:  # of a version that did not record them
+            of = self.config if origin is None else parse_config(read_config(origin.directory / CONFIG))
+            progress = replace(progress, spans=(_span(of, 0),))
+        if origin is None and saved is not None:
+            return progress
+        span = _span(self.config, progress.origins_end)
+        return Progress(spans=(*progress.spans, span))
+
+    def _capped(self) -> bool:
+        """Whether the memories are within the caps already, or the phase's first actions see to it."""
+        return self.progress.begun or not self.stage.phase.config.begin
 
     def _open_recorder(self, positions: dict[str, int] | None, sinks: tuple[Sink, ...]) -> Recorder:
         task = self.learner.task
@@ -308,3 +352,9 @@ class Run:
 
 def _with(watching: Watching, port: int | None) -> Watching:
     return watching if port is None else replace(watching, port=port)
+
+
+def _span(config: RunConfig, start: int) -> Span:
+    """The span of a run's first phase."""
+    first = phases_of(config)[0]
+    return Span(start, config.name, first.name, first.stream)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..monitoring import Summary, installed_versions
+from .outcome import continual_values
 from .process_memory import peak_rss_bytes
 from .timing import StepTimes
 
@@ -17,6 +18,7 @@ def summarise(run: "Run", times: StepTimes) -> Summary:
     return Summary(
         examples=progress.examples,
         skipped_examples=progress.skipped,
+        continual=continual_values(run.config, run.progress, task),
         steps=run.state.step,
         prequential_accuracy=progress.phase.accuracy(task),
         test_accuracy=progress.evaluation.accuracy(task),

@@ -1,9 +1,10 @@
 """The tasks of a run: what it is evaluated on, by name, and when."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from ..errors import ConfigError
-from ..stream import Schema
+from ..stream import Schema, open_log, open_source
 from .evaluation import HeldOut
 from .run_config import EvaluationConfig, Phase, RunConfig
 
@@ -49,6 +50,20 @@ def examples_on_the_way(config: EvaluationConfig, tasks: int) -> int | None:
         return config.examples
     affordable = int(config.share * config.every_examples / (PREDICT_COST * tasks))
     return affordable if config.examples is None else min(affordable, config.examples)
+
+
+def phase_schemas(phases: tuple[Phase, ...]) -> tuple[Schema, dict[str, Schema]]:
+    """The schema of the first phase's stream, and those of the others by what they are called.
+
+    Raises:
+      ConfigError, MissingDataError, DataError: a stream or a log cannot be opened.
+    """
+    schemas = {}
+    for phase in phases:
+        kept = phase.config.log
+        opened = open_source(phase.stream) if kept is None else open_log(Path(kept))
+        schemas[f"phase {phase.name}"] = opened.schema
+    return next(iter(schemas.values())), schemas
 
 
 def check_schemas(schema: Schema, others: Mapping[str, Schema]) -> None:

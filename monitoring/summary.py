@@ -34,6 +34,7 @@ class Summary:
     seed: int  # the one seed of the run
     versions: Mapping[str, str] = field(default_factory=dict)  # package name → version
     skipped_examples: int = 0  # bad examples passed over
+    continual: Mapping[str, Any] | None = None  # phases, tasks, the accuracy matrix and what is read off it
     format: int = _FORMAT_VERSION  # of this file
 
     def document(self) -> dict[str, Any]:
