@@ -108,9 +108,7 @@ def load_state(
     Raises:
       ConfigError: the learner has other layers or shapes than the committed one.
     """
-    layers = generation.meta.get("layers")
-    if layers is None:
-        raise FormatError(f"{generation.path}: expected a learner's memory; found a store of something else")
+    layers = _layers(generation)
     where = str(generation.path)
     check_layers(where, learner.layers, layers)
     for name, meta in layers.items():
@@ -132,9 +130,21 @@ def load_state(
 
 
 def load_progress(generation: Generation) -> dict[str, Any]:
-    """What `Checkpointer.commit` was given as progress."""
+    """What `Checkpointer.commit` was given as progress.
+
+    Raises:
+      FormatError: the store holds something else.
+    """
+    _layers(generation)
     progress: dict[str, Any] = json.loads(generation.blob(_PROGRESS))
     return progress
+
+
+def _layers(generation: Generation) -> dict[str, Any]:
+    layers: dict[str, Any] | None = generation.meta.get("layers")
+    if layers is None:
+        raise FormatError(f"{generation.path}: expected a learner's memory; found a store of something else")
+    return layers
 
 
 def _dump_learner(state: State) -> bytes:

@@ -14,7 +14,7 @@ from ..memory.store import Store
 from ..monitoring import LayerRow, Recorder, Sink
 from ..stream import StreamReader
 from .adopting import adopted
-from .building import prepare_jax
+from .building import check_learners, prepare_jax
 from .checkpoint import Checkpointer, load_progress, load_state
 from .config import RunConfig, config_yaml, parse_config, read_config
 from .counts import EntryCounts, Totals, layer_rows
@@ -132,7 +132,11 @@ class Run:
           StorageError: the file system refused.
           MissingDataError, DataError: the stream or the memory cannot be read.
         """
-        check_schemas(*phase_schemas(phases_of(config)))  # fails at once where data is missing
+        phases = phases_of(config)
+        schema, others = phase_schemas(phases)  # fails at once where data is missing
+        check_schemas(schema, others)
+        if len(phases) > 1:
+            check_learners(config, phases, schema)
         with NewFolder(directory, config_yaml(config)) as folder, ExitStack() as resources:
             run = cls(config, directory, resources, origin=origin, watching=_with(watching, metrics_port))
             run.commit()

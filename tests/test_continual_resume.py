@@ -91,6 +91,54 @@ def test_killed_ten_times_equals_uninterrupted(
     assert contents(killed) == contents(whole)
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_killed_within_its_second_phase_equals_uninterrupted(
+    learner: str, stream: dict[str, object], server: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    """Replay draws, evaluation schedule and the accuracy matrix included."""
+    first = dict(stream["stream"]) | {"limit": 160}
+    second = first | {"limit": 120, "seed": 3}
+    replays = {
+        "first": {"kind": "reservoir", "examples": 2, "size": 50},
+        "second": {"kind": "balanced", "examples": 4, "size": 40, "weight": 0.5},
+        "third": {"kind": "phase", "phase": "second", "examples": 3, "share": 0.1},
+    }
+    logs = {"first": tmp_path / "first", "second": tmp_path / "second", "third": tmp_path / "first"}
+    phases = {
+        name: {"stream": second if name == "second" else first, "log": str(logs[name]), "replay": replay}
+        for name, replay in replays.items()
+    }
+    build_log(StreamConfig(**first).with_seed(0), logs["first"])
+    build_log(StreamConfig(**second), logs["second"])
+    values = {
+        "name": learner,
+        "stream": stream["stream"],
+        "learner": LEARNERS[learner],
+        "phases": phases,
+        "batch_size": BATCH,
+        "record_every": 3,
+        "evaluation": {"every_examples": 50, "examples": 64, "share": 0.5},
+        "commit": {"every_steps": INTERVAL},
+    }
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(values))
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+
+    _ask(server, ["run", str(config), "--run-dir", str(whole), "--quiet"])
+    # From just before the first phase's end into the second.
+    _ask(server, ["run", str(config), "--run-dir", str(killed), "--quiet", "--steps", str(160 // BATCH - 2)])
+    draw = random.Random(learner)
+    for _ in range(KILLS // 2):
+        growth = 20 * BATCH * draw.randrange(6)
+        kill = {"file": str(killed / "predictions.bin"), "growth": growth, "then": draw.uniform(0, 0.1)}
+        assert _ask(server, ["resume", str(killed), "--quiet"], kill) == -9
+    assert saved_progress(killed)["number"] >= 1
+    _ask(server, ["resume", str(killed), "--quiet"])
+
+    assert contents(killed) == contents(whole)
+
+
 def _ask(server: subprocess.Popen[str], arguments: list[str], kill: dict | None = None) -> int:
     server.stdin.write(json.dumps({"arguments": arguments, "kill": kill}) + "\n")
     server.stdin.flush()
