@@ -62,6 +62,11 @@ class Checkpointer:
         )
         return replace(self, maps=maps)
 
+    def from_scratch(self) -> "Checkpointer":
+        """One whose next commit writes all entries anew: those in memory are not the last commit's."""
+        nothing = np.empty(0, np.int64)
+        return replace(self, maps={n: TableMap(nothing, known.rows, -1) for n, known in self.maps.items()})
+
 
 def save(state: State, path: str | Path) -> None:
     """Writes what a learner has learnt to a new folder, durably.

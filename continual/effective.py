@@ -12,14 +12,24 @@ def effective_weights(memory: Memory) -> np.ndarray:
     Args:
       memory: one growing layer's state.
     """
-    database = memory.database
-    created = database.column("created")
-    live = created != EMPTY
-    sizes: np.ndarray = database.column("value_norms")[live]
-    if database.weighted:
-        sizes = np.maximum(sizes, np.abs(database.column("weights")[live]))
-    if memory.clock is None:
-        return sizes
-    coefficients = np.concatenate([[memory.clock.initial], memory.clock.coefficients])
-    result: np.ndarray = np.abs(coefficients[np.maximum(created[live], INITIAL)]) * sizes
+    live = memory.database.column("created") != EMPTY
+    result: np.ndarray = (np.abs(coefficients_of(memory)) * sizes_of(memory))[live]
     return result
+
+
+def coefficients_of(memory: Memory) -> np.ndarray:
+    """What momentum and decay have made of each slot's entry, [capacity]; of empty slots, any number."""
+    created = memory.database.column("created")
+    if memory.clock is None:
+        return np.ones(len(created))
+    by_step = np.concatenate([[memory.clock.initial], memory.clock.coefficients])
+    coefficients: np.ndarray = by_step[np.maximum(created, INITIAL)]
+    return coefficients
+
+
+def sizes_of(memory: Memory) -> np.ndarray:
+    """The larger of value norm and weight of each slot's entry, [capacity]."""
+    sizes: np.ndarray = memory.database.column("value_norms")
+    if memory.database.weighted:
+        sizes = np.maximum(sizes, np.abs(memory.database.column("weights")))
+    return sizes

@@ -16,6 +16,7 @@ from ..monitoring import ProgressLine, StepRow, write_report, write_summary
 from ..monitoring.report import REPORT_NAME
 from ..monitoring.summary import SUMMARY_NAME
 from ..stream import Batch
+from .acting import act
 from .effective import effective_weights
 from .evaluation import Score, predictions, score
 from .examining import Examiner
@@ -108,7 +109,8 @@ class Loop:
         with run.indivisible():
             if run.progress.number == 0 and len(run.phases) > 1:
                 self._examiner.untrained()
-            run.act(run.stage.phase.config.begin)
+            act(run, run.stage.phase.config.begin)
+            run.check_caps()
             run.progress = replace(run.progress, begun=True)
         if run.config.phases:
             self._commit()
@@ -123,7 +125,7 @@ class Loop:
             if run.progress.window.examples or fresh:
                 self._record()
             self._examiner.phase_end()
-            run.act(run.stage.phase.config.end)
+            act(run, run.stage.phase.config.end)
             run.progress = replace(run.progress, ended=True, finished=last)
         run.commit(END_TAG if last else run.stage.phase.name)
 

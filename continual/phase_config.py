@@ -45,7 +45,8 @@ class MemoryAction:
 
     # Takes memory and parameters back to the end of an earlier phase, or another tag of this run.
     restore: str | None = None
-    # Adds the entries of a persisted memory, RUN or RUN@STEP, to those here: their functions are summed.
+    # Adds the entries of a persisted memory, RUN or RUN@STEP, to those here: their functions are summed. At a
+    # phase's begin only.
     merge: str | None = None
     # Multiplies what every entry so far contributes, the initial function aside.
     decay: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -80,3 +81,9 @@ class PhaseConfig:
     # What is done to the memory before the first step, and after the last one.
     begin: tuple[MemoryAction, ...] = ()
     end: tuple[MemoryAction, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> "PhaseConfig":
+        if any(action.merge is not None for action in self.end):
+            raise ValueError("end: merge belongs to a phase's begin: move it to the begin of the next phase")
+        return self

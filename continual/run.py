@@ -1,28 +1,27 @@
 """A run in its folder: created, resumed, executed, committed, closed."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..durable import FolderLock
 from ..errors import LaminaError
-from ..learners import Learner, initial_key
+from ..learners import Learner, State, initial_key
 from ..memory.store import Store
 from ..monitoring import LayerRow, Recorder, Sink
 from ..stream import StreamReader
-from .adopting import adopted
+from .adopting import adopted, check_cap
+from .beginning import first_progress
 from .building import check_learners, prepare_jax
 from .checkpoint import Checkpointer, load_progress, load_state
 from .config import RunConfig, config_yaml, parse_config, read_config
 from .counts import EntryCounts, Totals, layer_rows
 from .interrupts import interruptible
 from .loop import Loop
-from .new_folder import CONFIG, NewFolder, require_run
+from .new_folder import NewFolder, require_run
 from .origin import MEMORY, Origin
-from .phase_config import MemoryAction
 from .progress import Progress
 from .replay import Replay
 from .run_config import phases_of
@@ -84,14 +83,14 @@ class Run:
         store = self._open_store(origin)
         committed = store.generation() if store.head is not None else None
         saved = None if committed is None else load_progress(committed)
-        self.progress = self._first_progress(saved, origin)
+        self.progress = first_progress(config, saved, origin)
         if origin is not None:
             saved = None
         self.stage = Stage(config, self.phases, directory, self.progress)
         resources.callback(lambda: self.stage.close())
         self.tasks = open_tasks(config, self.phases)
         check_schemas(self.reader.log.schema, {f"task {name}": t.schema for name, t in self.tasks.items()})
-        self.state = self.learner.init(initial_key(config.seed))
+        self.state = self.first_state()
         self._checkpointer = Checkpointer(store, {})
         if committed is not None:
             self.state, maps = load_state(committed, self.learner, self.state, capped=self._capped())
@@ -244,13 +243,16 @@ class Run:
         if phase.stream.standardise == "running":
             self.stage.continue_statistics(statistics)
         if self.learner is not before.learner:
-            start = self.learner.init(initial_key(self.config.seed))
-            self.state = adopted(self.state, self.learner, start, f"phase {phase.name}")
+            self.state = adopted(self.state, self.learner, self.first_state(), f"phase {phase.name}")
 
-    def act(self, actions: Sequence[MemoryAction]) -> None:
-        """Does things to the memories between two steps, in their order."""
-        for action in actions:
-            raise NotImplementedError(action)
+    def check_caps(self) -> None:
+        """Refuses to go on with more entries than the present learner's caps allow.
+
+        Raises:
+          ConfigError: a layer holds more.
+        """
+        for name, memory in self.state.memories.items():
+            check_cap(f"phase {self.stage.phase.name}", name, int(memory.database.entries), self.learner)
 
     @property
     def learner(self) -> Learner:
@@ -261,6 +263,26 @@ class Run:
     def reader(self) -> StreamReader:
         """The present phase's stream, at its present position."""
         return self.stage.reader
+
+    def first_state(self) -> State:
+        """The learner's own first state."""
+        return self.learner.init(initial_key(self.config.seed))
+
+    def replace_memory(self, state: State) -> None:
+        """Goes on with entries that are not the last commit's: counts go on, the next commit writes them all.
+
+        Args:
+          state: the entries and all else that is learnt, of the present step.
+        """
+        counted = self._take_counts()
+        self.state = state
+        self._checkpointer = self._checkpointer.from_scratch()
+        self._counts = EntryCounts(state, counted)
+
+    @property
+    def store(self) -> Store:
+        """Where the run is committed."""
+        return self._checkpointer.store
 
     def layer_rows(self) -> dict[str, LayerRow]:
         """Each layer's entries, capacity, bytes and counts, as of now."""
@@ -313,17 +335,6 @@ class Run:
         self._resources.callback(store.close)
         return store
 
-    def _first_progress(self, saved: dict[str, Any] | None, origin: Origin | None) -> Progress:
-        """The progress that a commit holds, or that of a run that begins, from another's memory or none."""
-        progress = Progress.from_json(saved["run"]) if saved and "run" in saved else Progress()
-        if saved is not None and not progress.spans:  # of a version that did not record them
-            of = self.config if origin is None else parse_config(read_config(origin.directory / CONFIG))
-            progress = replace(progress, spans=(_span(of, 0),))
-        if origin is None and saved is not None:
-            return progress
-        span = _span(self.config, progress.origins_end)
-        return Progress(spans=(*progress.spans, span))
-
     def _capped(self) -> bool:
         """Whether the memories are within the caps already, or the phase's first actions see to it."""
         return self.progress.begun or not self.stage.phase.config.begin
@@ -356,9 +367,3 @@ class Run:
 
 def _with(watching: Watching, port: int | None) -> Watching:
     return watching if port is None else replace(watching, port=port)
-
-
-def _span(config: RunConfig, start: int) -> Span:
-    """The span of a run's first phase."""
-    first = phases_of(config)[0]
-    return Span(start, config.name, first.name, first.stream)

@@ -107,6 +107,10 @@ class Stage:
             weights,
         )
 
+    def move_origins(self, spans: tuple[Span, ...]) -> None:
+        """From now on origins lie in these spans, the last one the phase's own."""
+        self._past = Past(spans)
+
     def continue_statistics(self, before: Mapping[str, Any]) -> None:
         """Goes on with the running statistics of the phase before.
 
