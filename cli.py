@@ -84,6 +84,12 @@ def _add_run_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     resume.set_defaults(command=commands.resume)
     resume.add_argument("run_dir", metavar="RUN_DIR")
     _add_execute_options(resume)
+    fork = parts.add_parser("fork", parents=[common], help="go on with a run in a new folder, set otherwise")
+    fork.set_defaults(command=commands.fork)
+    fork.add_argument("origin", metavar="RUN[@STEP]", help="the run, and the commit to begin at")
+    fork.add_argument("run_dir", metavar="NEW_DIR", help="the new run's folder")
+    _add_settings(fork)
+    _add_execute_options(fork)
 
 
 def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
@@ -147,16 +153,20 @@ def _add_config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, metavar="N", help="fixes everything random (default: the config's)"
     )
+    _add_settings(parser)
+    parser.add_argument("--runner", metavar="NAME", help="the Beam runner that writes the stream's log")
+    parser.add_argument(
+        "--runner-option", action="append", default=[], metavar="--X=Y", help="an option of it; repeatable"
+    )
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
         help="as learner.temperature=5; repeatable",
-    )
-    parser.add_argument("--runner", metavar="NAME", help="the Beam runner that writes the stream's log")
-    parser.add_argument(
-        "--runner-option", action="append", default=[], metavar="--X=Y", help="an option of it; repeatable"
     )
 
 

@@ -46,6 +46,16 @@ def resume(options: argparse.Namespace) -> int:
         return _execute(run, options)
 
 
+def fork(options: argparse.Namespace) -> int:
+    _prepare_jax()
+    from .continual.origin import Origin
+    from .continual.run import Run
+
+    origin, directory = Origin.parse(options.origin), Path(options.run_dir)
+    with Run.fork(origin, directory, options.set, watching=_watching(options)) as run:
+        return _execute(run, options)
+
+
 def _watching(options: argparse.Namespace) -> "Watching":
     from .continual.watching import Watching
 

@@ -20,7 +20,7 @@ def one_line(error: ValidationError) -> str:
     first = max(error.errors(include_url=False), key=lambda e: (len(_path(e["loc"])), len(e["loc"])))
     path = ".".join(_path(first["loc"]))
     if first["type"] == "unexpected_keyword_argument":
-        return _unknown(path, str(first["loc"][-1]))
+        return _unknown(".".join(_path(first["loc"][:-1])), str(first["loc"][-1]))
     if first["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return f"{path} is missing: add it to the configuration, or give --set {path}=VALUE"
     if first["type"] == "union_tag_not_found":
@@ -59,11 +59,13 @@ def _unknown(parent: str, name: str) -> str:
     parents = tuple(parent.split(".")) if parent else ()
     pattern = _pattern(parents, known)
     siblings = sorted({p[-1] for p in known if p[:-1] == pattern and p[-1] != _ANY})
+    full = ".".join([*parents, name])
+    if name in siblings:
+        return f"{full}: {parent} of this kind has no {name!r}, which belongs to another kind: leave it out"
     near = get_close_matches(name, siblings, n=3)
     elsewhere = sorted({".".join(p) for p in known if p[-1] == name and _ANY not in p})
     hints = [".".join([*parents, n]) for n in near] or elsewhere
     hint = f"did you mean {' or '.join(hints)}?" if hints else f"known names: {', '.join(siblings)}"
-    full = ".".join([*parents, name])
     return f"unknown name {full}: {parent or 'the configuration'} has no {name!r}; {hint}"
 
 

@@ -1,7 +1,7 @@
-"""A run in its folder: created, resumed, executed, committed, closed."""
+"""A run in its folder: created, forked, resumed, executed, committed, closed."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,25 +10,23 @@ from ..durable import FolderLock
 from ..errors import LaminaError
 from ..learners import Learner, State, initial_key
 from ..memory.store import Store
-from ..monitoring import LayerRow, Recorder, Sink
+from ..monitoring import LayerRow
 from ..stream import StreamReader
 from .adopting import adopted, check_cap
-from .beginning import first_progress
-from .building import check_learners, prepare_jax
-from .checkpoint import Checkpointer, load_progress, load_state
+from .building import prepare_jax
 from .config import RunConfig, config_yaml, parse_config, read_config
 from .counts import EntryCounts, Totals, layer_rows
+from .forking import forked_config, share
 from .interrupts import interruptible
 from .loop import Loop
 from .new_folder import NewFolder, require_run
-from .origin import MEMORY, Origin
+from .opening import check_new, open_parts, open_recorder
+from .origin import Origin
 from .progress import Progress
-from .replay import Replay
 from .run_config import phases_of
 from .spans import Span
 from .stage import Stage
-from .tasks import check_schemas, open_tasks, phase_schemas
-from .watching import Watching, facts, layer_disk_bytes, open_sinks
+from .watching import Watching, layer_disk_bytes, open_sinks
 
 _UNWATCHED = Watching()
 
@@ -79,32 +77,18 @@ class Run:
         self._resources = resources
         self._stop = threading.Event()
         self._halted = False
-        prepare_jax(config)
-        store = self._open_store(origin)
-        committed = store.generation() if store.head is not None else None
-        saved = None if committed is None else load_progress(committed)
-        self.progress = first_progress(config, saved, origin)
-        if origin is not None:
-            saved = None
-        self.stage = Stage(config, self.phases, directory, self.progress)
+        parts = open_parts(config, self.phases, directory, resources, origin)
+        self.stage, self.tasks, self.replay = parts.stage, parts.tasks, parts.replay
         resources.callback(lambda: self.stage.close())
-        self.tasks = open_tasks(config, self.phases)
-        check_schemas(self.reader.log.schema, {f"task {name}": t.schema for name, t in self.tasks.items()})
-        self.state = self.first_state()
-        self._checkpointer = Checkpointer(store, {})
-        if committed is not None:
-            self.state, maps = load_state(committed, self.learner, self.state, capped=self._capped())
-            self._checkpointer = Checkpointer(store, maps)
-        replays = [phase.config.replay for phase in self.phases]
-        self.replay = Replay(config.seed, replays, saved and saved.get("replay"))
-        if saved is not None:
-            self.reader.restore(saved["reader"])
+        self.state, self.progress = parts.state, parts.progress
+        self._checkpointer = parts.checkpointer
         self._counts = EntryCounts(self.state, self.progress.totals)
-        positions = None if saved is None else saved["positions"]
         sinks = open_sinks(watching, resources, directory)
         self.exporter = sinks.exporter
         self.metrics_port = None if self.exporter is None else self.exporter.port
-        self.recorder = resources.enter_context(self._open_recorder(positions, sinks.all))
+        self.recorder = resources.enter_context(
+            open_recorder(directory, config, self.stage, parts.positions, sinks.all)
+        )
 
     @classmethod
     def create(
@@ -131,18 +115,42 @@ class Run:
           StorageError: the file system refused.
           MissingDataError, DataError: the stream or the memory cannot be read.
         """
-        phases = phases_of(config)
-        schema, others = phase_schemas(phases)  # fails at once where data is missing
-        check_schemas(schema, others)
-        if len(phases) > 1:
-            check_learners(config, phases, schema)
+        check_new(config)
         with NewFolder(directory, config_yaml(config)) as folder, ExitStack() as resources:
             run = cls(config, directory, resources, origin=origin, watching=_with(watching, metrics_port))
-            run.commit()
-            run._resources = ExitStack()
-            run._resources.enter_context(folder.complete())
-            run._resources.push(resources.pop_all())
-            return run
+            return run._begun(folder, resources)
+
+    @classmethod
+    def fork(
+        cls,
+        origin: Origin,
+        directory: Path,
+        settings: Sequence[str] = (),
+        *,
+        watching: Watching = _UNWATCHED,
+    ) -> "Run":
+        """Starts a run where another was at a commit, with other settings from there on.
+
+        The two share the memory's bytes, and the other run is never changed.
+
+        Args:
+          origin: the other run, and one of its commits: the last one or a tagged one.
+          directory: an empty folder, or one to make; its name is the run's.
+          settings: `a.b=value`; what has come by already cannot be changed.
+          watching: where its metrics go beside the folder.
+
+        Raises:
+          ConfigError: the folder holds something, or a setting is wrong.
+          MissingDataError, FormatError: there is no such run or commit, or it is damaged.
+          BusyError, StorageError: as `create`.
+        """
+        config = forked_config(origin, directory.resolve().name, settings)
+        check_new(config)
+        with NewFolder(directory, config_yaml(config)) as folder, ExitStack() as resources:
+            share(origin, directory)
+            run = cls(config, directory, resources, watching=watching)
+            run.progress = replace(run.progress, finished=False)
+            return run._begun(folder, resources)
 
     @classmethod
     def resume(
@@ -298,6 +306,14 @@ class Run:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _begun(self, folder: NewFolder, resources: ExitStack) -> "Run":
+        """Makes a new folder a run, by its first commit."""
+        self.commit()
+        self._resources = ExitStack()
+        self._resources.enter_context(folder.complete())
+        self._resources.push(resources.pop_all())
+        return self
+
     def _commit(self, tag: str | None) -> None:
         self._take_counts()
         progress = {
@@ -323,33 +339,6 @@ class Run:
                 f"{self.directory}: the run was stopped in the middle of a step; close it, and go on "
                 f"from its last commit with Run.resume"
             )
-
-    def _open_store(self, origin: Origin | None) -> Store:
-        path = self.directory / MEMORY
-        if origin is not None:
-            store = origin.branch(path)
-        elif path.exists():
-            store = Store.open(path, writable=True)
-        else:
-            store = Store.create(path)
-        self._resources.callback(store.close)
-        return store
-
-    def _capped(self) -> bool:
-        """Whether the memories are within the caps already, or the phase's first actions see to it."""
-        return self.progress.begun or not self.stage.phase.config.begin
-
-    def _open_recorder(self, positions: dict[str, int] | None, sinks: tuple[Sink, ...]) -> Recorder:
-        task = self.learner.task
-        return Recorder(
-            self.directory,
-            self.config.name,
-            "classification" if task.classification else "regression",
-            outputs=task.outputs,
-            positions=positions,
-            sinks=sinks,
-            facts=facts(self.learner, self.reader.log.total),
-        )
 
     def _take_counts(self) -> Totals:
         totals = self._counts.read(self.state)

@@ -84,6 +84,7 @@ def _refusal(values: dict) -> str | None:
         ("stream.standardise.men=1", ("stream.standardise.men", "stream.standardise.mean")),
         ("learner.memory.evict=oldest", ("learner.memory.evict", "eviction")),
         ("nothing.like.it=1", ("unknown name nothing", "known names: batch_size")),
+        ("learner.kind=mlp", ("learner.", "belongs to another kind", "leave it out")),
         ("learner.kind=rfb", ("learner.kind", "unknown learner 'rfb'", "did you mean rbf?")),
         (
             "learner={}",
@@ -191,6 +192,7 @@ OPTIONS = {
     "--metrics-port --metrics-linger --metrics-targets --push-gateway --quiet --debug --json",
     "resume": "RUN_DIR --steps --metrics-port --metrics-linger --metrics-targets --push-gateway --quiet "
     "--debug --json",
+    "fork": "RUN[@STEP] NEW_DIR --set --steps --metrics-port --quiet --debug --json",
     "list": "presets sources learners admission eviction --json --debug",
     "inspect": "RUN_DIR --deep --json --debug",
     "report": "RUN_DIR --output --json --debug",
@@ -199,7 +201,7 @@ OPTIONS = {
     "stream show": "LOG_DIR --json --debug",
     "stream import": "folder npz cifar10 cifar100 PATH NAME --data-dir --json --debug",
     "stream": "build show import",
-    "": "run resume list inspect report selftest stream --version",
+    "": "run resume fork list inspect report selftest stream --version",
 }
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TARGETS = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-STEPS = {"run": "3", "resume": "3"}
+STEPS = {"run": "3", "resume": "3", "fork": "3"}
 
 
 def blocks(page: Path, language: str) -> list[str]:

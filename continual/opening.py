@@ -1,0 +1,121 @@
+"""Opening what a run consists of: store, stream, learner and tasks, at the last commit or at the start."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..learners import State, initial_key
+from ..memory.store import Store
+from ..monitoring import Recorder, Sink
+from .beginning import first_progress
+from .building import check_learners, prepare_jax
+from .checkpoint import Checkpointer, load_progress, load_state
+from .evaluation import HeldOut
+from .origin import MEMORY, Origin
+from .progress import Progress
+from .replay import Replay
+from .run_config import Phase, RunConfig, phases_of
+from .stage import Stage
+from .tasks import check_schemas, open_tasks, phase_schemas
+from .watching import facts
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run consists of, beside its files of metrics and predictions."""
+
+    checkpointer: Checkpointer
+    progress: Progress
+    stage: Stage
+    tasks: dict[str, HeldOut]
+    state: State
+    replay: Replay
+    positions: dict[str, int] | None  # where those files end in the last commit; None: a new run
+
+
+def check_new(config: RunConfig) -> None:
+    """Refuses, before a folder is made, phases that cannot be learnt one after the other.
+
+    Raises:
+      ConfigError: their examples or learners do not agree.
+      MissingDataError, DataError: a stream cannot be read.
+    """
+    phases = phases_of(config)
+    schema, others = phase_schemas(phases)
+    check_schemas(schema, others)
+    if len(phases) > 1:
+        check_learners(config, phases, schema)
+
+
+def open_parts(
+    config: RunConfig,
+    phases: tuple[Phase, ...],
+    directory: Path,
+    resources: ExitStack,
+    origin: Origin | None,
+) -> Parts:
+    """Opens a run's folder.
+
+    Args:
+      config: the run's configuration.
+      phases: its phases.
+      directory: its folder, locked.
+      resources: closes what is opened, but for the stage.
+      origin: a persisted memory that a new run starts from.
+
+    Raises:
+      ConfigError: what is committed, the learner, the stream and the tasks do not fit each other.
+      MissingDataError, DataError, FormatError, StorageError: something cannot be read or written.
+    """
+    prepare_jax(config)
+    store = _open_store(directory / MEMORY, origin)
+    resources.callback(store.close)
+    committed = store.generation() if store.head is not None else None
+    found = None if committed is None else load_progress(committed)
+    progress = first_progress(config, found, origin)
+    saved: dict[str, Any] = found if found is not None and origin is None else {}
+    stage = Stage(config, phases, directory, progress)
+    try:
+        tasks = open_tasks(config, phases)
+        check_schemas(stage.reader.log.schema, {f"task {name}": task.schema for name, task in tasks.items()})
+        state = stage.learner.init(initial_key(config.seed))
+        checkpointer = Checkpointer(store, {})
+        if committed is not None:
+            # The first actions of a phase may see to a cap that does not hold yet.
+            capped = progress.begun or not stage.phase.config.begin
+            state, maps = load_state(committed, stage.learner, state, capped=capped)
+            checkpointer = Checkpointer(store, maps)
+        if saved:
+            stage.reader.restore(saved["reader"])
+    except BaseException:
+        stage.close()
+        raise
+    replay = Replay(config.seed, [phase.config.replay for phase in phases], saved.get("replay"))
+    return Parts(checkpointer, progress, stage, tasks, state, replay, saved.get("positions"))
+
+
+def open_recorder(
+    directory: Path,
+    config: RunConfig,
+    stage: Stage,
+    positions: dict[str, int] | None,
+    sinks: tuple[Sink, ...],
+) -> Recorder:
+    """Opens a run's files of metrics and predictions, at the positions of its last commit if it has one."""
+    task = stage.learner.task
+    return Recorder(
+        directory,
+        config.name,
+        "classification" if task.classification else "regression",
+        outputs=task.outputs,
+        positions=positions,
+        sinks=sinks,
+        facts=facts(stage.learner, stage.reader.log.total),
+    )
+
+
+def _open_store(path: Path, origin: Origin | None) -> Store:
+    if origin is not None:
+        return origin.branch(path)
+    return Store.open(path, writable=True) if path.exists() else Store.create(path)
