@@ -93,9 +93,11 @@ def _add_run_commands(parts: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
-    show = parts.add_parser("list", parents=[common], help="presets, sources, learners and policies")
+    show = parts.add_parser(
+        "list", parents=[common], help="presets, scenarios, sources, learners and policies"
+    )
     show.set_defaults(command=commands.list_all)
-    sections = ("presets", "sources", "learners", "admission", "eviction")
+    sections = ("presets", "scenarios", "sources", "learners", "admission", "eviction")
     show.add_argument("section", nargs="?", choices=sections, help="only this list")
     inspect = parts.add_parser("inspect", parents=[common], help="what a run has learnt and stored")
     inspect.set_defaults(command=commands.inspect)

@@ -109,12 +109,14 @@ def _outcome_text(run: "Run", outcome: "Outcome") -> str:
 
 def list_all(options: argparse.Namespace) -> int:
     from .continual.presets import PRESETS
+    from .continual.scenarios import SCENARIOS
     from .learners.config import LEARNERS
     from .memory.policies import ADMISSIONS, EVICTIONS
     from .stream import list_sources
 
     sections = {
         "presets": {name: preset.line for name, preset in PRESETS.items()},
+        "scenarios": SCENARIOS,
         "sources": dict(list_sources()),
         "learners": LEARNERS,
         "admission": ADMISSIONS,

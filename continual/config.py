@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..errors import ConfigError, MissingDataError
 from .config_errors import one_line
 from .run_config import CommitConfig, EvaluationConfig, RunConfig
+from .scenarios import scenario_phases
 
 __all__ = [
     "CommitConfig",
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 _RUN = TypeAdapter(RunConfig)
+_STREAMED_ONLY = ("limit", "augment", "label_noise", "drift")
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -100,7 +102,15 @@ def _complete(values: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration whose phases and tasks say everything, not only what differs from the run's own."""
     complete = dict(values)
     stream, learner = values.get("stream"), values.get("learner")
-    if isinstance(phases := values.get("phases"), Mapping):
+    phases = values.get("phases")
+    written_out = _written_out(values.get("scenario"), values.get("seed", 0))
+    if written_out and isinstance(phases, Mapping | None):
+        phases = {
+            name: _merge(written_out.get(name), (phases or {}).get(name))
+            for name in {**written_out, **(phases or {})}
+        }
+        complete["scenario"] = None  # its phases stand for it from now on
+    if isinstance(phases, Mapping):
         complete["phases"] = {
             name: {
                 **phase,
@@ -113,9 +123,20 @@ def _complete(values: Mapping[str, Any]) -> dict[str, Any]:
         }
     evaluation = values.get("evaluation")
     if isinstance(evaluation, Mapping) and isinstance(tasks := evaluation.get("tasks"), Mapping):
-        whole = {name: _merge(stream, task) for name, task in tasks.items()}
+        base = stream
+        if isinstance(stream, Mapping):  # what belongs to the streamed examples alone
+            base = {name: value for name, value in stream.items() if name not in _STREAMED_ONLY}
+        whole = {name: _merge(base, task) for name, task in tasks.items()}
         complete["evaluation"] = {**evaluation, "tasks": whole}
     return complete
+
+
+def _written_out(scenario: Any, seed: Any) -> dict[str, Any]:
+    """A scenario's phases; none if there is none, or if it is wrong, as the checks will say."""
+    try:
+        return {} if scenario is None else scenario_phases(scenario, seed if isinstance(seed, int) else 0)
+    except ValidationError:
+        return {}
 
 
 def _merge(base: Any, changes: Any) -> Any:

@@ -4,12 +4,14 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import ValidationError
 
 from ..learners.config import LEARNERS
 from .run_config import RunConfig
+from .scenarios import SCENARIOS
 
 _ANY = "*"  # stands for a name that the user chooses, or for a place in a list
 
@@ -24,11 +26,12 @@ def one_line(error: ValidationError) -> str:
     if first["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return f"{path} is missing: add it to the configuration, or give --set {path}=VALUE"
     if first["type"] == "union_tag_not_found":
-        return f"{path}.kind is missing: expected one of {', '.join(LEARNERS)}"
+        return f"{path}.kind is missing: expected one of {', '.join(_kinds(path))}"
     if first["type"] == "union_tag_invalid":
         kind = str(first["ctx"]["tag"])
-        near = get_close_matches(kind, LEARNERS, n=3) or LEARNERS
-        return f"{path}.kind: unknown learner {kind!r}; did you mean {' or '.join(near)}?"
+        near = get_close_matches(kind, _kinds(path), n=3) or _kinds(path)
+        what = "scenario" if path == "scenario" else "learner"
+        return f"{path}.kind: unknown {what} {kind!r}; did you mean {' or '.join(near)}?"
     message = str(first["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if first["type"] == "value_error" or isinstance(first["input"], Mapping):
@@ -36,9 +39,13 @@ def one_line(error: ValidationError) -> str:
     return f"{path}: {message}; found {first['input']!r}"
 
 
+def _kinds(path: str) -> list[str]:
+    return list(SCENARIOS if path == "scenario" else LEARNERS)
+
+
 def _path(location: tuple[int | str, ...]) -> tuple[str, ...]:
     """The names of a place, without the tags of unions that pydantic puts in between."""
-    known = set(_names(RunConfig))
+    known = _known()
     names: tuple[str, ...] = ()
     for part in map(str, location):
         if _pattern((*names, part), known) in known:
@@ -46,7 +53,7 @@ def _path(location: tuple[int | str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _pattern(names: tuple[str, ...], known: set[tuple[str, ...]]) -> tuple[str, ...]:
+def _pattern(names: tuple[str, ...], known: frozenset[tuple[str, ...]]) -> tuple[str, ...]:
     """Names with those that a user chose replaced by `_ANY`."""
     pattern: tuple[str, ...] = ()
     for name in names:
@@ -55,7 +62,7 @@ def _pattern(names: tuple[str, ...], known: set[tuple[str, ...]]) -> tuple[str, 
 
 
 def _unknown(parent: str, name: str) -> str:
-    known = set(_names(RunConfig))
+    known = _known()
     parents = tuple(parent.split(".")) if parent else ()
     pattern = _pattern(parents, known)
     siblings = sorted({p[-1] for p in known if p[:-1] == pattern and p[-1] != _ANY})
@@ -67,6 +74,12 @@ def _unknown(parent: str, name: str) -> str:
     hints = [".".join([*parents, n]) for n in near] or elsewhere
     hint = f"did you mean {' or '.join(hints)}?" if hints else f"known names: {', '.join(siblings)}"
     return f"unknown name {full}: {parent or 'the configuration'} has no {name!r}; {hint}"
+
+
+@cache
+def _known() -> frozenset[tuple[str, ...]]:
+    """All names of a configuration, with `_ANY` where a user chooses one."""
+    return frozenset(_names(RunConfig))
 
 
 def _names(kind: Any) -> Iterator[tuple[str, ...]]:

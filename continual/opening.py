@@ -8,6 +8,7 @@ from typing import Any
 from ..learners import State, initial_key
 from ..memory.store import Store
 from ..monitoring import Recorder, Sink
+from ..stream import LogBuilder
 from .beginning import first_progress
 from .building import check_learners, prepare_jax
 from .checkpoint import Checkpointer, load_progress, load_state
@@ -16,7 +17,7 @@ from .origin import MEMORY, Origin
 from .progress import Progress
 from .replay import Replay
 from .run_config import Phase, RunConfig, phases_of
-from .stage import Stage
+from .stage import Stage, log_builder
 from .tasks import check_schemas, open_tasks, phase_schemas
 from .watching import facts
 
@@ -27,6 +28,7 @@ class Parts:
 
     checkpointer: Checkpointer
     progress: Progress
+    builder: LogBuilder | None  # writes the logs from the present phase on
     stage: Stage
     tasks: dict[str, HeldOut]
     state: State
@@ -61,7 +63,7 @@ def open_parts(
       config: the run's configuration.
       phases: its phases.
       directory: its folder, locked.
-      resources: closes what is opened, but for the stage.
+      resources: closes what is opened.
       origin: a persisted memory that a new run starts from.
 
     Raises:
@@ -75,24 +77,23 @@ def open_parts(
     found = None if committed is None else load_progress(committed)
     progress = first_progress(config, found, origin)
     saved: dict[str, Any] = found if found is not None and origin is None else {}
-    stage = Stage(config, phases, directory, progress)
-    try:
-        tasks = open_tasks(config, phases)
-        check_schemas(stage.reader.log.schema, {f"task {name}": task.schema for name, task in tasks.items()})
-        state = stage.learner.init(initial_key(config.seed))
-        checkpointer = Checkpointer(store, {})
-        if committed is not None:
-            # The first actions of a phase may see to a cap that does not hold yet.
-            capped = progress.begun or not stage.phase.config.begin
-            state, maps = load_state(committed, stage.learner, state, capped=capped)
-            checkpointer = Checkpointer(store, maps)
-        if saved:
-            stage.reader.restore(saved["reader"])
-    except BaseException:
-        stage.close()
-        raise
+    builder = log_builder(config, phases, directory, progress)
+    if builder is not None:
+        resources.enter_context(builder)
+    stage = Stage(config, phases, directory, progress, builder)
+    tasks = open_tasks(config, phases)
+    check_schemas(stage.reader.log.schema, {f"task {name}": task.schema for name, task in tasks.items()})
+    state = stage.learner.init(initial_key(config.seed))
+    checkpointer = Checkpointer(store, {})
+    if committed is not None:
+        # The first actions of a phase may see to a cap that does not hold yet.
+        capped = progress.begun or not stage.phase.config.begin
+        state, maps = load_state(committed, stage.learner, state, capped=capped)
+        checkpointer = Checkpointer(store, maps)
+    if saved:
+        stage.reader.restore(saved["reader"])
     replay = Replay(config.seed, [phase.config.replay for phase in phases], saved.get("replay"))
-    return Parts(checkpointer, progress, stage, tasks, state, replay, saved.get("positions"))
+    return Parts(checkpointer, progress, builder, stage, tasks, state, replay, saved.get("positions"))
 
 
 def open_recorder(

@@ -16,7 +16,7 @@ class Preset:
     values: Mapping[str, Any]  # as `parse_config` takes them, without the name
 
 
-_CIFAR = {
+_CIFAR: dict[str, Any] = {
     "stream": {
         "source": "tfds:cifar10",
         "standardise": {"scale": 255, "mean": [0.4914, 0.4822, 0.4465], "std": [0.2470, 0.2435, 0.2616]},
@@ -29,39 +29,86 @@ _CIFAR = {
 # Room for every example and a batch of initial entries, so that the last block is no larger than it need be.
 _CIFAR_MEMORY = {"initial_capacity": 4096, "capacity": 50_016}
 
+_DIGITS: dict[str, Any] = {
+    "stream": {
+        "source": "digits",
+        "standardise": {"mean": 4.88, "std": 6.02},
+        "flatten": True,
+        "segment_length": 256,
+    },
+    "learner": {"kind": "rbf", "blocks": 1, "temperature": 5, "value_rate": 1},
+    "batch_size": 8,
+    "record_every": 5,
+    "evaluation": {"every_examples": 240},
+}
+
+_FASHION: dict[str, Any] = {
+    "stream": {
+        "source": "fashion_mnist",
+        "standardise": {"scale": 255, "mean": 0.2860, "std": 0.3530},
+        "flatten": True,
+    },
+    "learner": {
+        "kind": "rbf",
+        "blocks": 1,
+        "temperature": 5,
+        "value_rate": 1,
+        "memory": {"initial_capacity": 4096, "capacity": 60_000},
+    },
+    "batch_size": 16,
+    "evaluation": {"every_examples": 10_000, "examples": 1_000},
+}
+
+_SPLIT = {"kind": "split_classes", "class_order": list(range(10)), "classes_per_phase": 2}
+
 PRESETS: dict[str, Preset] = {
     "digits-online": Preset(
-        "1,438 handwritten digits of scikit-learn, once, through growing RBF layers; seconds",
-        {
-            "stream": {
-                "source": "digits",
-                "standardise": {"mean": 4.88, "std": 6.02},
-                "flatten": True,
-                "segment_length": 256,
-            },
-            "learner": {"kind": "rbf", "blocks": 1, "temperature": 5, "value_rate": 1},
-            "batch_size": 8,
-            "record_every": 5,
-            "evaluation": {"every_examples": 240},
-        },
+        "1,438 handwritten digits of scikit-learn, once, through growing RBF layers; seconds", _DIGITS
     ),
     "fashion-mnist-online": Preset(
-        "60,000 images of clothes, once, through growing RBF layers; minutes",
+        "60,000 images of clothes, once, through growing RBF layers; minutes", _FASHION
+    ),
+    "digits-split": Preset(
+        "digits in five phases of two classes each; seconds", {**_DIGITS, "scenario": _SPLIT}
+    ),
+    "digits-permuted": Preset(
+        "digits, then with their pixels in four other orders; seconds",
+        {**_DIGITS, "scenario": {"kind": "permuted", "phases": 5}},
+    ),
+    "digits-rotated": Preset(
+        "digits, then turned by 30, 60 and 90 degrees; seconds",
+        {**_DIGITS, "scenario": {"kind": "rotated", "phases": 4, "degrees": 30}},
+    ),
+    "digits-drift": Preset(
+        "digits that from the 500th to the 1,000th are more and more often turned by 90 degrees; seconds",
         {
-            "stream": {
-                "source": "fashion_mnist",
-                "standardise": {"scale": 255, "mean": 0.2860, "std": 0.3530},
-                "flatten": True,
-            },
-            "learner": {
-                "kind": "rbf",
-                "blocks": 1,
-                "temperature": 5,
-                "value_rate": 1,
-                "memory": {"initial_capacity": 4096, "capacity": 60_000},
-            },
-            "batch_size": 16,
-            "evaluation": {"every_examples": 10_000, "examples": 1_000},
+            **_DIGITS,
+            "stream": {**_DIGITS["stream"], "drift": {"start": 500, "length": 500, "rotate": 90}},
+            "evaluation": {"every_examples": 240, "tasks": {"turned": {"split": "test", "rotate": 90}}},
+        },
+    ),
+    "digits-noisy": Preset(
+        "digits of which a fifth have a wrong label, held-out ones aside; seconds",
+        {**_DIGITS, "stream": {**_DIGITS["stream"], "label_noise": 0.2}},
+    ),
+    "fashion-mnist-split": Preset(
+        "Fashion-MNIST in five phases of two classes each; minutes", {**_FASHION, "scenario": _SPLIT}
+    ),
+    "fashion-mnist-permuted": Preset(
+        "10,000 images of Fashion-MNIST in each of five orders of their pixels; minutes",
+        {
+            **_FASHION,
+            "stream": {**_FASHION["stream"], "limit": 10_000},
+            "scenario": {"kind": "permuted", "phases": 5},
+        },
+    ),
+    "cifar10-split": Preset(
+        "CIFAR-10 in five phases of two classes each; a quarter of an hour",
+        {
+            **_CIFAR,
+            "learner": {"kind": "rbf", "blocks": 2, "temperature": 10, "value_rate": 10,
+                        "memory": _CIFAR_MEMORY},
+            "scenario": _SPLIT,
         },
     ),
     "cifar10-online-rbf": Preset(

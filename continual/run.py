@@ -79,7 +79,7 @@ class Run:
         self._halted = False
         parts = open_parts(config, self.phases, directory, resources, origin)
         self.stage, self.tasks, self.replay = parts.stage, parts.tasks, parts.replay
-        resources.callback(lambda: self.stage.close())
+        self._builder = parts.builder
         self.state, self.progress = parts.state, parts.progress
         self._checkpointer = parts.checkpointer
         self._counts = EntryCounts(self.state, self.progress.totals)
@@ -235,18 +235,17 @@ class Run:
             self._commit(tag)
 
     def enter_next_phase(self) -> None:
-        """Closes the present phase, which has ended, and opens the next; what was learnt is handed on.
+        """Leaves the present phase, which has ended, and opens the next; what was learnt is handed on.
 
         Raises:
           ConfigError: the next phase's learner cannot go on with what was learnt.
           MissingDataError, DataError: its stream cannot be read.
         """
         before, statistics = self.stage, self.stage.reader.state()
-        before.close()
         phase = self.phases[self.progress.number + 1]
         span = Span(self.progress.origins_end, self.config.name, phase.name, phase.stream)
         self.progress = self.progress.next_phase(span)
-        self.stage = Stage(self.config, self.phases, self.directory, self.progress, before)
+        self.stage = Stage(self.config, self.phases, self.directory, self.progress, self._builder, before)
         self.replay.begin_phase()
         if phase.stream.standardise == "running":
             self.stage.continue_statistics(statistics)

@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass as config
 from ..learners.config import LearnerConfig
 from ..stream import StreamConfig
 from .phase_config import PhaseConfig
+from .scenarios import ScenarioConfig
 
 ONLINE = "online"  # the phase of a run whose configuration names none
 END_TAG = "end"  # keeps the memory of a finished run
@@ -59,6 +60,8 @@ class RunConfig:
     log: str | None = None
     # Who learns from it; phases say what differs.
     learner: LearnerConfig
+    # Phases to be written out from a few options; what stands under `phases` is applied to them.
+    scenario: ScenarioConfig | None = None
     # The phases by name, in their order; none: one phase of the stream and the learner above.
     phases: dict[_Name, PhaseConfig] = field(default_factory=dict)
     # Examples per update, B, replayed ones not counted.

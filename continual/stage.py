@@ -1,7 +1,6 @@
 """What a run has open in its present phase: the stream, the learner, and what is replayed beside it."""
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +47,7 @@ class Stage:
         phases: tuple[Phase, ...],
         directory: Path,
         progress: Progress,
+        builder: LogBuilder | None,
         before: "Stage | None" = None,
     ) -> None:
         """Opens the phase that `progress` is in.
@@ -57,17 +57,21 @@ class Stage:
           phases: its phases.
           directory: its folder.
           progress: where it is.
-          before: the phase before, closed by now, whose learner goes on if its settings are the same.
+          builder: the process that writes the logs of this phase and the later ones.
+          before: the phase before, whose learner goes on if its settings are the same.
 
         Raises:
           ConfigError, MissingDataError, DataError: the stream or the learner cannot be had.
         """
         self.phase = phases[progress.number]
-        self._resources = ExitStack()
-        with ExitStack() as undo:
-            undo.enter_context(self._resources)
-            self.reader = self._open_reader(config, directory, progress.offset)
-            undo.pop_all()
+        kept = self.phase.config.log
+        self.reader = StreamReader.from_config(
+            kept or log_folder(config, self.phase, directory),
+            config.batch_size,
+            self.phase.stream,
+            offset=progress.offset,
+            builder=builder if kept is None else None,
+        )
         alike = next(phase for phase in phases if _settings(phase) == _settings(self.phase))
         self.label = f"{alike.name}:" if alike.number else ""
         self.learner: Learner
@@ -119,19 +123,6 @@ class Stage:
         """
         self.reader.restore(self.reader.state() | {"standardiser": before["standardiser"]})
 
-    def close(self) -> None:
-        """Stops the process that writes the stream's log; closing twice is harmless."""
-        self._resources.close()
-
-    def _open_reader(self, config: RunConfig, directory: Path, offset: int) -> StreamReader:
-        stream, kept, builder = self.phase.stream, self.phase.config.log, None
-        log = directory / LOG / self.phase.name if config.phases else directory / LOG
-        if kept is None:
-            builder = self._resources.enter_context(LogBuilder(stream, log, offset))
-        return StreamReader.from_config(
-            kept or log, config.batch_size, stream, offset=offset, builder=builder
-        )
-
     def _restreamed(self) -> tuple[int, int] | None:
         """First origin and number of examples of the phase that is streamed again."""
         wanted = self.phase.config.replay
@@ -141,6 +132,23 @@ class Stage:
         length = self._past.length(span.stream)
         assert length is not None  # that phase came to its end
         return span.start, length
+
+
+def log_folder(config: RunConfig, phase: Phase, directory: Path) -> Path:
+    """Where a run builds the log of a phase."""
+    return directory / LOG / phase.name if config.phases else directory / LOG
+
+
+def log_builder(
+    config: RunConfig, phases: tuple[Phase, ...], directory: Path, progress: Progress
+) -> LogBuilder | None:
+    """The process, not started, that writes the logs from the present phase on; None: all are there."""
+    wanted = [phase for phase in phases[progress.number :] if phase.config.log is None]
+    logs = [(phase.stream, log_folder(config, phase, directory)) for phase in wanted]
+    if not logs:
+        return None
+    offset = progress.offset if wanted[0].number == progress.number else 0
+    return LogBuilder(*logs[0], offset, later=logs[1:])
 
 
 def _settings(phase: Phase) -> tuple[Any, frozenset[str]]:

@@ -2,7 +2,7 @@
 
 from .builder import LogBuilder
 from .checks import read_good
-from .config import GivenStatistics, StreamConfig, TeacherOptions
+from .config import DriftOptions, GivenStatistics, StreamConfig, TeacherOptions
 from .describe import describe_log
 from .importing import import_dataset
 from .log import Log, open_log
@@ -14,6 +14,7 @@ from .writing import build_log
 
 __all__ = [
     "Batch",
+    "DriftOptions",
     "Field",
     "GivenStatistics",
     "Log",

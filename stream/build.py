@@ -1,4 +1,4 @@
-"""`python -m lamina.stream.build PATH CONFIG`: the background process that writes a log ahead of its reader.
+"""`python -m lamina.stream.build PATH CONFIG …`: the background process that writes logs ahead of a reader.
 
 `LogBuilder` starts it. Its standard input is a pipe that the parent never writes to: when it closes,
 the parent has stopped it or died, and the process ends itself with all workers of its group. How it
@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+from itertools import batched
 from pathlib import Path
 
 from ..errors import LaminaError
@@ -17,13 +18,18 @@ from .config import config_from_json
 from .writing import follow_reader
 
 
-def main(path: str, config: str) -> int:
-    """Runs until the log is complete; returns the exit code."""
+def main(*logs: str) -> int:
+    """Runs until all logs are complete, one after the other; returns the exit code.
+
+    Args:
+      logs: folder and config, folder and config, …
+    """
     report = os.dup(1)
     os.dup2(2, 1)  # whatever libraries and workers print is no part of the report
     threading.Thread(target=_die_with_parent, daemon=True).start()
     try:
-        follow_reader(config_from_json(config), Path(path))
+        for path, config in batched(logs, 2):
+            follow_reader(config_from_json(config), Path(path))
     except Exception as error:
         kind, message = type(error).__name__, str(error)
         if not isinstance(error, LaminaError):

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from .. import errors
@@ -25,11 +27,18 @@ class LogBuilder:
       config: the stream to write.
       path: the log's folder, created if need be.
       offset: where the reader will start.
+      later: streams and folders of logs that are written after it, in turn, each ahead of its own reader.
     """
 
-    def __init__(self, config: StreamConfig, path: str | Path, offset: int = 0) -> None:
-        self._config = config
+    def __init__(
+        self,
+        config: StreamConfig,
+        path: str | Path,
+        offset: int = 0,
+        later: Sequence[tuple[StreamConfig, Path]] = (),
+    ) -> None:
         self._path = Path(path)
+        self._logs = [(config, self._path), *later]
         self._offset = offset
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
@@ -46,9 +55,9 @@ class LogBuilder:
             messages = self._path / "builder.log"
             messages.unlink(missing_ok=True)
             with open(messages, "wb") as stderr:
-                config = json.dumps(config_to_json(self._config))
+                logs = [(str(path), json.dumps(config_to_json(config))) for config, path in self._logs]
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", f"{__package__}.build", str(self._path), config],
+                    [sys.executable, "-m", f"{__package__}.build", *chain.from_iterable(logs)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=stderr,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-_STRICT = ConfigDict(extra="forbid")
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 _Positive = Annotated[int, Field(ge=1)]
 _Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
@@ -32,6 +32,18 @@ class TeacherOptions:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class DriftOptions:
+    """When a stream goes over into another, and what is different there."""
+
+    start: Annotated[int, Field(ge=0)]  # offset of the first example that may be the other's
+    length: Annotated[int, Field(ge=0)] = 0  # examples over which the other's share rises; 0: at once
+    source: str | None = None  # the other source; None: the same
+    only_classes: tuple[int, ...] | None = None  # of the other; None: as before
+    rotate: float | None = None  # likewise
+    permute: _Seed | None = None  # likewise
+
+
+@dataclass(frozen=True, config=_STRICT)
 class StreamConfig:
     """What to stream, in which order, and in which form the learner gets it.
 
@@ -45,6 +57,11 @@ class StreamConfig:
     seed: _Seed | None = None  # fixes order, augmentation and synthetic data; None takes the run's seed
     shuffle: bool = True  # data of known length come in an order drawn from the seed, else as stored
     limit: _Positive | None = None  # stream only this many examples (of this split, after shuffling)
+    only_classes: tuple[int, ...] | None = None  # stream only the examples with these labels
+    rotate: float = 0.0  # images are turned by so many degrees
+    permute: _Seed | None = None  # x's values in the one order that is drawn from this number
+    label_noise: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of labels replaced (in this split only)
+    drift: DriftOptions | None = None  # the stream goes over into another (in this split only)
     augment: Literal["none", "cifar"] = "none"  # "cifar": reflect-pad by 4, random crop, random flip
     folder: str | None = (
         None  # where fashion_mnist's files or prepared tfds data sets lie; None: usual places

@@ -139,10 +139,10 @@ def open_log(path: Path) -> Log:
                 f"{path} is a log of format version {header['version']}, this Lamina reads up to {VERSION}; "
                 f"update Lamina, or build the log again in another folder"
             )
-        total = header["total"]
+        total, content = header["total"], header["config"]
         return Log(
             path,
-            header["config"],
+            {**StreamConfig(source=content["source"]).content(), **content},  # earlier ones knew fewer fields
             Schema.from_json(header["schema"]),
             int(header["seed"]),
             int(header["segment_length"]),

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from ..augment import check_augmentable
 from ..config import StreamConfig
+from ..domains import ClassRows, Drifting, NoisyLabels, Transformed
 from ..schema import Source
 from . import digits, fashion_mnist, npz, record_files, teacher_student, tfds
 from .registry import list_sources, open_table
@@ -24,7 +25,7 @@ def open_source(config: StreamConfig, split: str | None = None) -> Source:
 
     Args:
       config: the stream; a seed of None counts as 0. `limit` holds for its own split only.
-      split: another split ("test"), for evaluation; None: the config's own.
+      split: another split ("test"), for evaluation, without label noise and drift; None: the config's own.
 
     Returns:
       The source, before augmentation (the pipeline's work).
@@ -38,10 +39,30 @@ def open_source(config: StreamConfig, split: str | None = None) -> Source:
     100
     """
     own = split is None or split == config.split
-    table = open_table(config if own else replace(config, split=str(split)), split)
+    source = _open(config if own else replace(config, split=str(split)), split, own=own)
     if config.augment != "none":
-        check_augmentable(table.schema)
-    return OrderedSource(table, config, config.limit if own else None)
+        check_augmentable(source.schema)
+    if own and config.drift is not None:
+        drift = config.drift
+        changes = {name: getattr(drift, name) for name in ("source", "only_classes", "rotate", "permute")}
+        other = replace(config, **{name: value for name, value in changes.items() if value is not None})
+        source = Drifting(source, _open(other, split, own=True), drift, config.seed or 0)
+    if own and config.label_noise:
+        source = NoisyLabels(source, config.label_noise, config.seed or 0)
+    return source
+
+
+def _open(config: StreamConfig, split: str | None, *, own: bool) -> Source:
+    """The ordered rows of one domain."""
+    table = open_table(config, split)
+    if config.only_classes is not None:
+        table = ClassRows(table, config.only_classes)
+    source = OrderedSource(table, config, config.limit if own else None)
+    return Transformed(source, config.rotate, config.permute) if _changes_x(config) else source
+
+
+def _changes_x(config: StreamConfig) -> bool:
+    return config.rotate != 0 or config.permute is not None
 
 
 @lru_cache(maxsize=1)
