@@ -7,6 +7,7 @@ from pathlib import Path
 from .catalogue import Catalogue
 from .generation import Generation
 from .inventory import Head, Inventory
+from .linked import ChunksUpdate
 from .table_writer import TableUpdate
 
 
@@ -14,7 +15,7 @@ def write_generation(
     catalogue: Catalogue,
     view: Generation | None,
     head: Head,
-    updates: Mapping[str, TableUpdate],
+    updates: Mapping[str, TableUpdate | ChunksUpdate],
     blobs: Mapping[str, bytes],
 ) -> None:
     """Writes and publishes a generation, without naming it the head.

@@ -82,6 +82,20 @@ class Draft:
             os.close(ours)
             os.close(theirs)
 
+    def take(self, name: Path, path: Path) -> None:
+        """Takes a durable file from anywhere, by a hard link, or by a copy where links fail.
+
+        Args:
+          name: the new file below the generation.
+          path: the file, which must never change.
+        """
+        try:
+            os.link(path, self.folder / name)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self.write(name, path.read_bytes())
+
     def share_table(self, inventory: Inventory, table: str) -> None:
         """Takes a whole table over from the source, whose inventory is given."""
         layout, rows = inventory.layouts[table], inventory.head.tables[table].rows

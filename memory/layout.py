@@ -63,7 +63,8 @@ class Layout:
             )
         columns = {name: _column(table, name, rows) for name, rows in appended.items()}
         columns[ALIVE] = Column(np.dtype(np.uint8), ())
-        return cls(columns, _rows_per_chunk(max(c.row_bytes for c in columns.values())))
+        layout = cls(columns, 1)
+        return cls(columns, layout.usual_rows_per_chunk)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Layout":
@@ -82,6 +83,11 @@ class Layout:
     def row_bytes(self) -> int:
         """Bytes of one row over all columns."""
         return sum(column.row_bytes for column in self.columns.values())
+
+    @property
+    def usual_rows_per_chunk(self) -> int:
+        """The row count that makes neither too many nor too large chunks of these columns."""
+        return _rows_per_chunk(max(column.row_bytes for column in self.columns.values()))
 
     def chunk_bytes(self, column: str) -> int:
         """Bytes of one of the column's chunks, without its checksum."""

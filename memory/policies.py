@@ -38,6 +38,9 @@ class MemoryConfig:
 
     # Most entries at any moment, initial ones included; None: no cap.
     capacity: Annotated[int, Field(gt=0)] | None = None
+    # Most bytes of a layer's entries in memory; older ones are kept on disk and read from there. None: all in
+    # memory.
+    budget_bytes: Annotated[int, Field(gt=0)] | None = None
     # Slots allocated at the start; further blocks follow as entries arrive.
     initial_capacity: Annotated[int, Field(gt=0)] = 1024
     # Which queries become entries.
@@ -221,7 +224,7 @@ def _replace_slots(
     worth = created
     last: float = np.iinfo(np.int32).max
     if eviction == "smallest":
-        worth = jnp.concatenate([ordered(_worth(b, block_coefficients(b, table))) for b in blocks])
+        worth = jnp.concatenate([ordered(effective_size(b, block_coefficients(b, table))) for b in blocks])
         last = jnp.inf
     order = jnp.where(empty, -1, jnp.where(replaceable, worth, last))
     # top_k prefers the lower slot among equals, so within one step the earlier slot gives way first.
@@ -236,7 +239,7 @@ def _replace_slots(
     return slots, jnp.sum(fits).astype(jnp.int32), evicted
 
 
-def _worth(block: Block, coefficients: Coefficients) -> jax.Array:
+def effective_size(block: Block, coefficients: Coefficients) -> jax.Array:
     """[n] the larger of effective value norm and effective weight."""
     worth = jnp.abs(coefficients.values) * block.value_norms
     if block.weights is None or coefficients.weights is None:
@@ -268,7 +271,7 @@ def _prune_blocks(
     for block in blocks:
         bound = block_coefficients(block, bounds)
         # An entry goes only if value and weight are both negligible.
-        gone = (block.created > INITIAL) & (_worth(block, bound) < epsilon)
+        gone = (block.created > INITIAL) & (effective_size(block, bound) < epsilon)
         pruned = pruned + jnp.sum(gone).astype(jnp.int32)
         removed = removed + jnp.sum(jnp.where(gone, bound.values * block.value_norms, 0))
         kept.append(

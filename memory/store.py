@@ -6,7 +6,7 @@ generations without a tag. Whatever moment a kill or a power loss hits, `HEAD.js
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ from .commit import write_branch, write_generation
 from .generation import Generation
 from .inventory import INVENTORY, Head, TableCounts
 from .layout import valid_name
+from .linked import ChunksChange, ChunksUpdate
 from .table import Table
 from .table_writer import TableChange, TableState, TableUpdate
 
-__all__ = ["Generation", "Head", "Store", "Table", "TableChange", "TableCounts"]
+__all__ = ["ChunksChange", "Generation", "Head", "Store", "Table", "TableChange", "TableCounts"]
 
 
 class Store:
@@ -128,7 +129,7 @@ class Store:
         self,
         *,
         step: int,
-        tables: Mapping[str, TableChange],
+        tables: Mapping[str, TableChange | ChunksChange],
         blobs: Mapping[str, bytes],
         meta: Mapping[str, Any],
         tag: str | None = None,
@@ -154,7 +155,7 @@ class Store:
         self._require_writable()
         self._check_names(tables, blobs, tag)
         content = _as_json(meta)
-        updates = {n: TableUpdate.plan(n, self._state(n), c) for n, c in tables.items()}
+        updates = {name: _plan(name, self._state(name), change) for name, change in tables.items()}
         with self._all_or_nothing():
             number = self._catalogue.next_number()
             counts = {} if self._view is None else dict(self._view.head.tables)
@@ -327,9 +328,7 @@ class Store:
         if self._lock is None:
             raise ConfigError(f"{self.path} is open for reading; open it with writable=True")
 
-    def _check_names(
-        self, tables: Mapping[str, TableChange], blobs: Mapping[str, bytes], tag: str | None
-    ) -> None:
+    def _check_names(self, tables: Iterable[str], blobs: Iterable[str], tag: str | None) -> None:
         for name in (*tables, *blobs):
             if not valid_name(name):
                 raise ConfigError(
@@ -340,6 +339,14 @@ class Store:
                 f"{self.path}: expected a new tag, found {tag!r} (in use: "
                 f"{sorted(self._catalogue.tags)}); untag it first or choose another"
             )
+
+
+def _plan(
+    name: str, state: TableState | None, change: TableChange | ChunksChange
+) -> TableUpdate | ChunksUpdate:
+    if isinstance(change, ChunksChange):
+        return ChunksUpdate.plan(name, state, change)
+    return TableUpdate.plan(name, state, change)
 
 
 @contextmanager

@@ -21,11 +21,12 @@ class Table:
       rows: rows, dead ones included.
       alive_rows: rows that are alive.
       columns: name → (dtype, shape of a row's value).
+      layout: columns and chunk geometry.
       nbytes: bytes of all rows of all columns, the liveness map included.
     """
 
     def __init__(self, folder: Path, layout: Layout, counts: TableCounts, lease: Lease) -> None:
-        self._folder, self._layout, self._lease = folder, layout, lease
+        self._folder, self.layout, self._lease = folder, layout, lease
         self.rows = counts.rows
         self.alive_rows = counts.alive
         self.columns: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
@@ -57,12 +58,12 @@ class Table:
           FormatError: a chunk is missing or damaged.
         """
         stop = self.rows if stop is None else stop
-        if column not in self._layout.columns or not 0 <= start <= stop <= self.rows:
+        if column not in self.layout.columns or not 0 <= start <= stop <= self.rows:
             raise DataError(
                 f"{self._folder}: expected a column of {sorted(self.columns)} and rows within "
                 f"0:{self.rows}, found {column!r} and {start}:{stop}"
             )
-        spec = self._layout.columns[column]
+        spec = self.layout.columns[column]
         shape = (stop - start, *spec.row_shape)
         out = np.empty(shape, spec.dtype) if out is None else out
         if out.shape != shape or out.dtype != spec.dtype or not out.flags.c_contiguous:
@@ -77,25 +78,28 @@ class Table:
         """The liveness map: bool `[rows]`."""
         return self.read(ALIVE).view(np.bool_)
 
+    def chunk_file(self, column: str, index: int) -> Path:
+        """The file of one of a column's chunks."""
+        return self._folder / column / self.layout.chunk_name(column, index)
+
     def damaged_chunks(self) -> Iterator[tuple[Path, str]]:
         """Reads every chunk, yielding (file, what is wrong) for those that are not whole."""
-        per_chunk = self._layout.rows_per_chunk
-        for column in self._layout.columns:
+        per_chunk = self.layout.rows_per_chunk
+        for column in self.layout.columns:
             for start in range(0, self.rows, per_chunk):
                 try:
                     self.read(column, start, min(start + per_chunk, self.rows))
                 except FormatError:
-                    name = self._layout.chunk_name(column, start // per_chunk)
-                    yield self._folder / column / name, "fails its checksum"
+                    yield self.chunk_file(column, start // per_chunk), "fails its checksum"
 
     def _read_chunks(self, column: str, start: int, stop: int, out: NDArray[Any]) -> None:
-        per_chunk = self._layout.rows_per_chunk
-        row_bytes = self._layout.columns[column].row_bytes
-        nbytes = self._layout.chunk_bytes(column)
+        per_chunk = self.layout.rows_per_chunk
+        row_bytes = self.layout.columns[column].row_bytes
+        nbytes = self.layout.chunk_bytes(column)
         row = start
         while row < stop:
             index, first = divmod(row, per_chunk)
             end = min(stop, (index + 1) * per_chunk)
-            path = self._folder / column / self._layout.chunk_name(column, index)
+            path = self.chunk_file(column, index)
             read_chunk(path, out[row - start : end - start], first * row_bytes, nbytes)
             row = end
