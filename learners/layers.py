@@ -12,11 +12,13 @@ import jax.numpy as jnp
 from flax import nnx
 
 from ..memory.coefficients import CoefficientTable, block_coefficients
+from ..memory.cold import ColdPart
 from ..memory.database import Database
 from ..memory.kernels import Kernel
 from ..memory.nearest import nearest_square_distances
 from ..memory.policies import MemoryConfig
 from ..memory.retrieval import retrieve
+from ..memory.tiers import Tiers, retrieve_tiers
 from .rules import GrowingRule
 
 
@@ -63,22 +65,39 @@ class Recall:
     databases: Mapping[str, Database]
     tables: Mapping[str, CoefficientTable | None]
     probes: Mapping[str, jax.Array] | None = None
+    cold: Mapping[str, ColdPart] = field(default_factory=dict)  # of memories that have one; never in `jit`
+    scores_budget_bytes: int = 2**26  # for them
     queries: dict[str, jax.Array] = field(default_factory=dict)
     outputs: dict[str, jax.Array] = field(default_factory=dict)
     nearest: dict[str, jax.Array] = field(default_factory=dict)  # squared distances, where admission asks
 
     def __call__(self, layer: GrowingLayer, queries: jax.Array) -> jax.Array:
-        database, table = self.databases[layer.name], self.tables[layer.name]
-        blocks, shards = database.blocks, database.shards
-        coefficients = tuple(block_coefficients(block, table) for block in blocks)
-        output = retrieve(layer.spec.kernel, blocks, coefficients, queries, shards=shards)
+        output = self._retrieve(layer, queries)
         if self.probes is not None:
             output = output + self.probes[layer.name]
-        if layer.spec.memory.admission != "all":
-            self.nearest[layer.name] = nearest_square_distances(blocks, queries, shards)
         self.queries[layer.name] = queries
         self.outputs[layer.name] = output
         return output
+
+    def _retrieve(self, layer: GrowingLayer, queries: jax.Array) -> jax.Array:
+        database, table = self.databases[layer.name], self.tables[layer.name]
+        kernel, asks_nearest = layer.spec.kernel, layer.spec.memory.admission != "all"
+        if layer.name in self.cold:
+            output, distances = retrieve_tiers(
+                kernel,
+                Tiers(database, self.cold[layer.name], table),
+                queries,
+                nearest=asks_nearest and self.probes is not None,
+                scores_budget_bytes=self.scores_budget_bytes,
+            )
+            if distances is not None:
+                self.nearest[layer.name] = distances
+            return output
+        blocks, shards = database.blocks, database.shards
+        coefficients = tuple(block_coefficients(block, table) for block in blocks)
+        if asks_nearest:
+            self.nearest[layer.name] = nearest_square_distances(blocks, queries, shards)
+        return retrieve(kernel, blocks, coefficients, queries, shards=shards)
 
 
 def rms_norm(x: jax.Array, epsilon: float = 1e-6) -> jax.Array:

@@ -6,9 +6,10 @@ reads, XLA would copy every database).
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -18,16 +19,24 @@ import optax
 from flax import nnx
 
 from ..errors import ConfigError
+from ..memory import cold_policies
 from ..memory.coefficients import Clock, CoefficientTable, block_coefficients, device_table
+from ..memory.cold import ColdChunk, ColdPart
 from ..memory.database import COUNTERS, Database, Rows
 from ..memory.explain import Contribution, explain
+from ..memory.layout import Layout
 from ..memory.policies import Occupancy, admit, append, prune
 from ..memory.retrieval import retrieve
 from ..memory.sharding import ONE_DEVICE, Shards
+from ..memory.spill import Budget, SpillFolder
+from ..memory.tiers import Tiers, retrieve_tiers
 from .initial import initial_database
-from .layers import GrowingLayer, Recall
+from .layers import GrowingLayer, GrowingSpec, Recall
 from .losses import Task
 from .networks import Network
+
+_QUERIES_BYTES = 2**28  # of the queries of one layer in a pass over the disk
+_ALL_HOT: Mapping[str, ColdPart] = {}  # no memory has a cold part
 
 
 class Examples(Protocol):
@@ -56,6 +65,7 @@ class Memory:
     database: Database
     occupancy: Occupancy
     clock: Clock | None  # None where neither momentum nor decay is used
+    cold: ColdPart | None = None  # the entries on disk; None without a byte budget
 
 
 @dataclass(frozen=True)
@@ -99,9 +109,10 @@ class Learner:
       optimiser: trains the network's parameters on the batch-mean loss; growing layers need none.
       shards: the devices that the databases' rows are spread over.
       scores_budget_bytes: most bytes of scores [N, B] that a prediction materialises per block of queries.
+      spill_folder: where entries go that exceed a memory's byte budget; None: a temporary folder.
 
     Raises:
-      ConfigError: two growing layers have the same name.
+      ConfigError: two growing layers have the same name, or a byte budget does not fit its layer.
     """
 
     def __init__(
@@ -111,9 +122,11 @@ class Learner:
         optimiser: optax.GradientTransformation | None = None,
         shards: Shards = ONE_DEVICE,
         scores_budget_bytes: int = 2**26,
+        spill_folder: Path | None = None,
     ) -> None:
         self.task = task
         self.shards = shards
+        self._spill_folder = SpillFolder(spill_folder)
         self.layers: dict[str, GrowingLayer] = {}
         for layer in network.growing_layers():
             if layer.name in self.layers:
@@ -122,6 +135,7 @@ class Learner:
                     f"{layer.name!r}: rename one"
                 )
             self.layers[layer.name] = layer
+        self.budgets = {name: self._budget(layer.spec) for name, layer in self.layers.items()}
         self.scores_budget_bytes = scores_budget_bytes
         self._graph, self._parameters = nnx.split(network)
         self._optimiser = optax.identity() if optimiser is None else optimiser
@@ -152,22 +166,26 @@ class Learner:
         """The state before the first example; `key` draws the initial entries."""
         memories = {}
         for number, (name, layer) in enumerate(self.layers.items()):
-            database = initial_database(layer.spec, jax.random.fold_in(key, number), self.shards)
-            clock = Clock.start() if layer.spec.fades else None
-            memories[name] = Memory(database, Occupancy.of(database, holes=False), clock)
+            budget = self.budgets[name]
+            spec = replace(layer.spec, memory=cold_policies.hot_policy(layer.spec.memory, budget))
+            database = initial_database(spec, jax.random.fold_in(key, number), self.shards)
+            clock = Clock.start() if spec.fades else None
+            cold = None if budget is None else ColdPart(budget.layout, (), ())
+            memories[name] = Memory(database, Occupancy.of(database, holes=False), clock, cold)
         # Copies: updates consume the state, and `init` may be called again.
         parameters = jax.tree.map(jnp.array, self._parameters)
         return State(0, memories, parameters, self._optimiser.init(parameters))
 
     def predict(self, state: State, x: np.ndarray) -> np.ndarray:
         """Outputs [n, C] for examples x [n, …], in blocks of queries within the scores' budget."""
-        databases, tables = self._databases(state), self._tables(state)
+        databases, tables, cold = self._databases(state), self._tables(state), self._cold(state)
+        predict = partial(self._predict_step, cold=cold) if cold else self._predict
         size = max(1, min(self._query_block(state), len(x)))
         outputs = []
         for start in range(0, len(x), size):
             chunk = x[start : start + size]
             padded = np.concatenate([chunk, np.zeros((size - len(chunk), *x.shape[1:]), x.dtype)])
-            output = self._predict(databases, tables, state.parameters, self._floating(padded))
+            output = predict(databases, tables, state.parameters, self._floating(padded))
             outputs.append(np.asarray(output[: len(chunk)]))
         if not outputs:
             return np.empty((0, self.task.outputs), self._floating_type)
@@ -177,6 +195,9 @@ class Learner:
         """What one growing layer's database answers, [B, F], to queries [B, D] (see `memory.retrieve`)."""
         memory, kernel = state.memories[layer], self.layers[layer].spec.kernel
         blocks, table = memory.database.blocks, self._table(memory)
+        if memory.cold is not None:
+            tiers = Tiers(memory.database, memory.cold, table)
+            return np.asarray(retrieve_tiers(kernel, tiers, self._floating(queries))[0])
         coefficients = tuple(block_coefficients(block, table) for block in blocks)
         shards = memory.database.shards
         return np.asarray(retrieve(kernel, blocks, coefficients, self._floating(queries), shards=shards))
@@ -202,7 +223,9 @@ class Learner:
         last = spec.value_features - 1
         if output is not None and not 0 <= output <= last:
             raise ConfigError(f"expected an output of {layer} from 0 to {last}; found {output}")
-        queries = self._trace(
+        cold = self._cold(state)
+        trace = partial(self._trace_step, cold=cold) if cold else self._trace
+        queries = trace(
             self._databases(state), self._tables(state), state.parameters, self._floating(x[None])
         )
         memory = state.memories[layer]
@@ -232,7 +255,10 @@ class Learner:
         """
         step = state.step + 1
         y = jnp.asarray(batch.y) if self.task.classification else self._floating(batch.y)
-        outputs, losses, candidates, gradients = self._learn(
+        cold = self._cold(state)
+        # Reading the disk is no part of a compiled program: with a cold part, each operation is one.
+        learn = partial(self._learn_step, cold=cold) if cold else self._learn
+        outputs, losses, candidates, gradients = learn(
             self._databases(state),
             self._tables(state),
             state.parameters,
@@ -274,12 +300,31 @@ class Learner:
         return jnp.asarray(x, self._floating_type)
 
     def _query_block(self, state: State) -> int:
-        rows = max([memory.database.capacity for memory in state.memories.values()], default=1)
         itemsize: int = self._floating_type.itemsize
+        if self._cold(state):  # every block of queries reads the whole disk; scores are kept small there
+            widest = max(layer.spec.key_features for layer in self.layers.values())
+            return max(16, _QUERIES_BYTES // (itemsize * widest))
+        rows = max([memory.database.capacity for memory in state.memories.values()], default=1)
         return max(16, self.scores_budget_bytes // (itemsize * rows))
 
     def _databases(self, state: State) -> dict[str, Database]:
         return {name: memory.database for name, memory in state.memories.items()}
+
+    def _cold(self, state: State) -> dict[str, ColdPart]:
+        """The cold parts that hold anything, by layer."""
+        parts = {name: memory.cold for name, memory in state.memories.items()}
+        return {name: part for name, part in parts.items() if part is not None and part.chunks}
+
+    def _budget(self, spec: GrowingSpec) -> Budget | None:
+        return cold_policies.budget_of(
+            spec.memory,
+            spec.key_features,
+            spec.value_features,
+            weighted=spec.kernel.normalised,
+            dtype=self._floating_type,
+            initial_entries=spec.initial_entries,
+            shards=self.shards,
+        )
 
     def _tables(self, state: State) -> dict[str, CoefficientTable | None]:
         return {name: self._table(memory) for name, memory in state.memories.items()}
@@ -303,14 +348,21 @@ class Learner:
         tables: Mapping[str, Any],
         parameters: Any,
         x: jax.Array,
+        cold: Mapping[str, ColdPart] = _ALL_HOT,
     ) -> jax.Array:
-        return nnx.merge(self._graph, parameters)(x, Recall(databases, tables))
+        recall = Recall(databases, tables, None, cold, self.scores_budget_bytes)
+        return nnx.merge(self._graph, parameters)(x, recall)
 
     def _trace_step(
-        self, databases: Mapping[str, Database], tables: Mapping[str, Any], parameters: Any, x: jax.Array
+        self,
+        databases: Mapping[str, Database],
+        tables: Mapping[str, Any],
+        parameters: Any,
+        x: jax.Array,
+        cold: Mapping[str, ColdPart] = _ALL_HOT,
     ) -> dict[str, jax.Array]:
         """The query of each growing layer, [B, D]."""
-        recall = Recall(databases, tables)
+        recall = Recall(databases, tables, None, cold, self.scores_budget_bytes)
         nnx.merge(self._graph, parameters)(x, recall)
         return recall.queries
 
@@ -322,9 +374,12 @@ class Learner:
         x: jax.Array,
         y: jax.Array,
         weights: jax.Array | None,
+        cold: Mapping[str, ColdPart] = _ALL_HOT,
     ) -> tuple[jax.Array, jax.Array, dict[str, _Candidates], Any]:
         def forward(probes: Mapping[str, jax.Array] | None, parameters: Any) -> tuple[jax.Array, Any]:
-            recall = Recall(databases, tables, probes)
+            # Without probes only shapes are asked for, and the disk is left alone.
+            parts = _ALL_HOT if probes is None else cold
+            recall = Recall(databases, tables, probes, parts, self.scores_budget_bytes)
             outputs = nnx.merge(self._graph, parameters)(x, recall)
             losses = self.task.loss(outputs, y)
             total = jnp.sum(losses if weights is None else losses * weights)
@@ -362,17 +417,34 @@ class Learner:
     def _grow(
         self, name: str, memory: Memory, candidates: _Candidates, origins: jax.Array, step: int
     ) -> tuple[Memory, jax.Array]:
-        policy = self.layers[name].spec.memory
+        policy, budget = self.layers[name].spec.memory, self.budgets[name]
         rows = Rows(candidates.keys, candidates.values, candidates.weights, origins)
-        table = self._table(memory) if policy.eviction == "smallest" else None
-        database, occupancy, change = append(
-            policy, memory.database, memory.occupancy, table, rows, candidates.admitted, step
+        database, occupancy, cold, admitted = (
+            memory.database,
+            memory.occupancy,
+            memory.cold,
+            candidates.admitted,
         )
+        evicted = 0
+        if budget is not None:
+            assert cold is not None
+            room = cold_policies.make_room(
+                policy, budget, database, occupancy, cold, admitted, self._writer(name), step
+            )
+            database, occupancy, cold, admitted = room.database, room.occupancy, room.cold, room.admitted
+            policy, evicted = cold_policies.hot_policy(policy, budget), room.evicted
+        table = self._table(memory) if policy.eviction == "smallest" else None
+        database, occupancy, change = append(policy, database, occupancy, table, rows, admitted, step)
+        if evicted:
+            change = change.at[COUNTERS.index("evicted")].add(evicted)
         clock = memory.clock
         if clock is not None:
             spec = self.layers[name].spec
             clock = clock.advance(momentum=spec.momentum, decay=spec.decay)
-        return Memory(database, occupancy, clock), change
+        return Memory(database, occupancy, clock, cold), change
+
+    def _writer(self, name: str) -> Callable[[Layout, dict[str, np.ndarray]], ColdChunk]:
+        return partial(self._spill_folder.write, name)
 
     def _maintain(
         self, memories: Mapping[str, Memory], changes: dict[str, jax.Array], step: int
@@ -398,15 +470,18 @@ class Learner:
         pruned, bounds = dict(memories), {}
         for name in due:
             spec, memory = self.layers[name].spec, memories[name]
+            future, epsilon = self._future_table(memory, spec.momentum), spec.memory.prune_epsilon
             database, occupancy, count, bounds[name] = prune(
-                memory.database,
-                memory.occupancy,
-                self._future_table(memory, spec.momentum),
-                spec.memory.prune_epsilon,
-                step,
+                memory.database, memory.occupancy, future, epsilon, step
             )
+            cold = memory.cold
+            if cold is not None:
+                cold, more, bound = cold_policies.prune_cold(cold, future, epsilon, self._writer(name))
+                counters = database.counters.at[COUNTERS.index("pruned")].add(more)
+                database = replace(database, counters=counters)
+                count, bounds[name] = count + more, bounds[name] + bound
             changes[name] = changes[name].at[3].add(count)
-            pruned[name] = Memory(database, occupancy, memory.clock)
+            pruned[name] = Memory(database, occupancy, memory.clock, cold)
         return pruned, bounds
 
 

@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from .coefficients import CoefficientTable, block_coefficients
 from .cold import ColdChunk, ColdPart
 from .cold_stream import WEIGHING, as_block, stream
-from .database import EMPTY, INITIAL, Block, Database
+from .database import COUNTERS, EMPTY, INITIAL, Block, Database
 from .layout import Layout
 from .policies import MemoryConfig, Occupancy, effective_size
 from .sharding import ONE_DEVICE, Shards
@@ -36,9 +36,19 @@ def budget_of(
     *,
     weighted: bool,
     dtype: Any,
+    initial_entries: int = 0,
     shards: Shards = ONE_DEVICE,
 ) -> Budget | None:
     """How a layer's byte budget is divided; None without one, or where the cap never lets it be exceeded.
+
+    Args:
+      policy: how the layer's memory is bounded.
+      key_features: D.
+      value_features: F.
+      weighted: whether entries carry weights.
+      dtype: of keys, values, weights and norms.
+      initial_entries: entries of the initial function.
+      shards: the devices that the rows are spread over.
 
     Raises:
       ConfigError: the budget is too small, or another policy does not work on entries that are on disk.
@@ -59,6 +69,11 @@ def budget_of(
                 f"memory.{name}: expected {' or '.join(known)} beside budget_bytes, as entries on disk are "
                 f"never rewritten; found {found!r}: choose one of those, or leave budget_bytes out"
             )
+    if initial_entries > budget.hot_slots:
+        raise ConfigError(
+            f"memory.budget_bytes: expected room for the {initial_entries} initial entries; found "
+            f"{budget.hot_slots}: raise it, or lower initial_entries"
+        )
     return budget
 
 
@@ -69,7 +84,7 @@ def hot_policy(policy: MemoryConfig, budget: Budget | None) -> MemoryConfig:
 
 @dataclass(frozen=True)
 class Room:
-    """A memory with room for a batch."""
+    """A memory with room for a batch. Its `database` counts those that gave way."""
 
     database: Database
     occupancy: Occupancy
@@ -185,7 +200,13 @@ def _evicted(room: Room, excess: int, write: Write, step: int) -> tuple[Room, in
     """Lets the oldest entries go, hot ones by way of the disk; and how many were wanted in vain."""
     while True:
         cold, gone = _without_oldest(room.cold, excess)
-        room = replace(room, cold=condensed(cold, write), evicted=room.evicted + gone)
+        counters = room.database.counters.at[COUNTERS.index("evicted")].add(gone)
+        room = replace(
+            room,
+            database=replace(room.database, counters=counters),
+            cold=condensed(cold, write),
+            evicted=room.evicted + gone,
+        )
         excess -= gone
         if excess == 0 or room.occupancy.most == 0:
             return room, excess

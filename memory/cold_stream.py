@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields
 from typing import Any
 
 import jax
@@ -72,21 +73,10 @@ def as_block(layout: Layout, columns: Columns, shards: Shards) -> Block:
     Columns that were not read are empty.
     """
     absent = np.empty((layout.rows_per_chunk, 0), layout.columns["keys"].dtype)
-
-    def put(name: str) -> jax.Array:
-        placed: jax.Array = jax.device_put(columns.get(name, absent), shards.sharding)
-        return placed
-
-    return Block(
-        keys=put("keys"),
-        values=put("values"),
-        weights=put("weights") if "weights" in layout.columns else None,
-        created=put("created"),
-        origin=put("origin"),
-        changed=put("changed"),
-        key_norms=put("key_norms"),
-        value_norms=put("value_norms"),
-    )
+    arrays = {each.name: columns.get(each.name, absent) for each in fields(Block)}
+    if "weights" not in layout.columns:
+        del arrays["weights"]
+    return Block(**{"weights": None, **jax.device_put(arrays, shards.sharding)})
 
 
 def _read(layout: Layout, chunk: ColdChunk, columns: Sequence[str]) -> Columns:
