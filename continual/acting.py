@@ -35,7 +35,7 @@ def act(run: "Run", actions: Sequence[MemoryAction]) -> None:
         elif action.prune is not None:
             run.state = prune_all(run.state, run.learner, action.prune)
         elif action.cap is not None:
-            run.state = cap(run.state, action.cap)
+            run.state = cap(run.state, run.learner, action.cap)
 
 
 def _restore(run: "Run", tag: str) -> None:

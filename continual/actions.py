@@ -3,17 +3,18 @@
 Each action takes a state and gives the next; the state is consumed. Entries of the initial function stay.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
 
 from ..learners import Learner, Memory, State
-from ..memory.coefficients import Clock, device_table
+from ..memory.coefficients import Clock
+from ..memory.cold_stream import WEIGHING
 from ..memory.database import COUNTERS, EMPTY, INITIAL, Rows
-from ..memory.policies import MemoryConfig, Occupancy, append, prune
-from .effective import coefficients_of, sizes_of
+from ..memory.policies import Occupancy
+from .effective import coefficients_of, columns_of, sizes_of
 
 _MERGED_AT_ONCE = 1024  # entries appended in one call
 
@@ -37,25 +38,26 @@ def prune_all(state: State, learner: Learner, epsilon: float) -> State:
     """Removes the entries whose effective value and weight stay below ε (App. D.1), in every layer."""
     memories = {}
     for name, memory in state.memories.items():
-        bounds = None
-        if memory.clock is not None:
-            ahead = memory.clock.future_bounds(learner.layers[name].spec.momentum)
-            clock = replace(memory.clock, coefficients=ahead)
-            bounds = device_table(clock, clock, memory.database.blocks[0].keys.dtype)
-        database, occupancy, _, _ = prune(memory.database, memory.occupancy, bounds, epsilon, state.step)
-        memories[name] = Memory(database, occupancy, memory.clock)
+        memories[name], _, _ = learner.prune(name, memory, epsilon, state.step)
     return replace(state, memories=memories)
 
 
-def cap(state: State, entries: int) -> State:
+def cap(state: State, learner: Learner, entries: int) -> State:
     """Removes the least effective entries of every layer until so many are left, initial ones included."""
     memories = {}
     for name, memory in state.memories.items():
-        created = memory.database.column("created")
-        excess = int(memory.database.entries) - entries
-        worth = np.where(created > INITIAL, np.abs(coefficients_of(memory)) * sizes_of(memory), np.inf)
-        least = np.argsort(worth, kind="stable")[: max(0, excess)]
-        memories[name] = _without(memory, least[np.isfinite(worth[least])], state.step)
+        excess = memory.entries - entries
+        worth = [
+            np.where(columns["created"] > INITIAL, sizes_of(memory, columns), np.inf)
+            for columns in columns_of(memory, WEIGHING)
+        ]
+        whole = np.concatenate(worth)
+        least = np.argsort(whole, kind="stable")[: max(0, excess)]
+        gone = np.zeros(len(whole), bool)
+        gone[least[np.isfinite(whole[least])]] = True
+        hot, *cold = np.split(gone, np.cumsum([len(part) for part in worth])[:-1])
+        memory = _without(memory, np.flatnonzero(hot), int(gone.sum()), state.step)
+        memories[name] = learner.drop_cold(name, memory, cold) if cold else memory
     return replace(state, memories=memories)
 
 
@@ -85,37 +87,40 @@ def merge(state: State, other: State, learner: Learner, shift: int) -> State:
     step = state.step + 1
     memories = {}
     for name, memory in state.memories.items():
-        rows = _live_rows(other.memories[name], shift)
         clock = memory.clock
         if clock is not None:  # a creation step whose entries have no momentum
             coefficients, velocities = np.append(clock.coefficients, 1.0), np.append(clock.velocities, 0.0)
             clock = Clock(step, clock.initial, coefficients, velocities)
         memory = replace(memory, clock=clock)
-        memories[name] = _with_rows(memory, rows, learner.layers[name].spec.memory, step)
+        for rows in _live_rows(other.memories[name], shift):
+            memory = _with_rows(name, memory, rows, learner, step)
+        memories[name] = memory
     return replace(state, step=step, memories=memories)
 
 
-def _live_rows(memory: Memory, shift: int) -> dict[str, np.ndarray]:
+def _live_rows(memory: Memory, shift: int) -> Iterator[dict[str, np.ndarray]]:
     """The columns of all entries but the initial ones, as they count now, in the order of slots."""
-    database, coefficients = memory.database, coefficients_of(memory)
-    live = database.column("created") > INITIAL
-    present = coefficients[live]
-    rows = {
-        "keys": database.column("keys")[live],
-        "values": database.column("values")[live] * present[:, None],
-        "origin": database.column("origin")[live] + shift,
-    }
-    if database.weighted:
-        rows["weights"] = database.column("weights")[live] * present
-    return rows
+    for columns in columns_of(memory, ("created", "keys", "values", "weights", "origin")):
+        live = columns["created"] > INITIAL
+        present = coefficients_of(memory, columns["created"][live])
+        rows = {
+            "keys": columns["keys"][live],
+            "values": columns["values"][live] * present[:, None],
+            "origin": columns["origin"][live] + shift,
+        }
+        if "weights" in columns:
+            rows["weights"] = columns["weights"][live] * present
+        yield rows
 
 
-def _with_rows(memory: Memory, rows: Mapping[str, np.ndarray], policy: MemoryConfig, step: int) -> Memory:
+def _with_rows(
+    name: str, memory: Memory, rows: Mapping[str, np.ndarray], learner: Learner, step: int
+) -> Memory:
     """Appends entries, which are evicted or left out where the layer's cap says so."""
-    every = replace(policy, admission="all", novelty_threshold=None)
-    dtype = memory.database.blocks[0].keys.dtype
-    for start in range(0, len(rows["origin"]), _MERGED_AT_ONCE):
-        part = {name: column[start : start + _MERGED_AT_ONCE] for name, column in rows.items()}
+    dtype, budget = memory.database.blocks[0].keys.dtype, learner.budgets[name]
+    at_once = _MERGED_AT_ONCE if budget is None else min(_MERGED_AT_ONCE, budget.hot_slots)
+    for start in range(0, len(rows["origin"]), at_once):
+        part = {column: values[start : start + at_once] for column, values in rows.items()}
         weights = jnp.asarray(part["weights"], dtype) if "weights" in part else None
         fresh = Rows(
             jnp.asarray(part["keys"], dtype),
@@ -123,17 +128,12 @@ def _with_rows(memory: Memory, rows: Mapping[str, np.ndarray], policy: MemoryCon
             weights,
             jnp.asarray(part["origin"], jnp.int32),
         )
-        table = None if memory.clock is None else device_table(memory.clock, memory.clock, dtype)
-        admitted = jnp.ones(len(part["origin"]), bool)
-        database, occupancy, _ = append(
-            every, memory.database, memory.occupancy, table, fresh, admitted, step
-        )
-        memory = Memory(database, occupancy, memory.clock)
+        memory, _ = learner.append(name, memory, fresh, jnp.ones(len(part["origin"]), bool), step)
     return memory
 
 
-def _without(memory: Memory, slots: np.ndarray, step: int) -> Memory:
-    """Empties slots; their entries count as evicted."""
+def _without(memory: Memory, slots: np.ndarray, evicted: int, step: int) -> Memory:
+    """Empties slots, and counts the entries that were evicted, here and on disk."""
     database = memory.database
     gone = np.zeros(database.capacity, bool)
     gone[slots] = True
@@ -143,9 +143,9 @@ def _without(memory: Memory, slots: np.ndarray, step: int) -> Memory:
         created = jnp.where(out, EMPTY, block.created)
         blocks.append(replace(block, created=created, changed=jnp.where(out, step, block.changed)))
         begin += block.slots
-    counters = database.counters.at[COUNTERS.index("evicted")].add(len(slots))
+    counters = database.counters.at[COUNTERS.index("evicted")].add(evicted)
     database = replace(
         database, blocks=tuple(blocks), entries=database.entries - len(slots), counters=counters
     )
     holes = memory.occupancy.holes or len(slots) > 0
-    return Memory(database, Occupancy.of(database, holes=holes), memory.clock)
+    return replace(memory, database=database, occupancy=Occupancy.of(database, holes=holes))

@@ -10,6 +10,8 @@ import numpy as np
 from ..errors import ConfigError
 from ..learners import Learner, Memory, State
 from ..memory.coefficients import Clock
+from ..memory.cold import ColdPart
+from ..memory.database import Database
 from ..memory.persist import database_meta
 
 
@@ -35,7 +37,11 @@ def adopted(state: State, learner: Learner, start: State, where: str) -> State:
     if expected != found:
         raise ConfigError(f"{where}: expected parameters of {expected}; found {found}: use the same network")
     memories = {
-        name: replace(memory, clock=memory.clock or resting_clock(start.memories[name], state.step))
+        name: replace(
+            memory,
+            clock=memory.clock or resting_clock(start.memories[name], state.step),
+            cold=fitting_cold(where, name, memory.database, memory.cold, learner),
+        )
         for name, memory in state.memories.items()
     }
     same = _form(state.optimiser) == _form(start.optimiser)
@@ -83,6 +89,34 @@ def check_cap(where: str, name: str, entries: int, learner: Learner) -> None:
             f"{where}: layer {name} holds {entries} entries; expected at most the "
             f"{cap} of learner.memory.capacity: raise it, or let the phase begin with a cap"
         )
+
+
+def fitting_cold(
+    where: str, name: str, database: Database, cold: ColdPart | None, learner: Learner
+) -> ColdPart | None:
+    """A layer's cold part as a learner goes on with it: an empty one where it is the first with a budget.
+
+    Args:
+      where: begins the messages.
+      name: the layer.
+      database: what of its memory is not on disk.
+      cold: what is, or None.
+      learner: who goes on.
+
+    Raises:
+      ConfigError: there are entries on disk and the learner has no byte budget, or too small a one.
+    """
+    budget, held = learner.budgets[name], cold is not None and bool(cold.chunks)
+    if budget is None:
+        if cold is not None and held:
+            raise ConfigError(
+                f"{where}: layer {name} keeps {cold.entries} of its entries on disk; expected "
+                f"learner.memory.budget_bytes, and no capacity that fits into it: set it"
+            )
+        return None
+    fitting = cold if cold is not None and held else ColdPart(budget.layout, (), ())
+    budget.check(f"{where}: layer {name}", database, fitting)
+    return fitting
 
 
 def resting_clock(start: Memory, step: int) -> Clock | None:

@@ -1,6 +1,7 @@
 """The learner of a phase, and the settings of JAX that it needs, from the run's configuration."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -50,11 +51,18 @@ def check_learners(config: RunConfig, phases: Sequence[Phase], schema: Schema) -
                 )
 
 
-def learner_of(config: RunConfig, phase: Phase, schema: Schema) -> Learner:
+def learner_of(config: RunConfig, phase: Phase, schema: Schema, spill_folder: Path | None = None) -> Learner:
     """The learner that a phase describes for a stream of that schema.
 
+    Args:
+      config: the run's configuration.
+      phase: the phase.
+      schema: of its stream.
+      spill_folder: where entries go that exceed a memory's byte budget; None: a temporary folder.
+
     Raises:
-      ConfigError: there are fewer devices than the configuration wants, or no layer of a name to freeze.
+      ConfigError: there are fewer devices than the configuration wants, no layer of a name to freeze, or a
+        byte budget does not fit its layer.
     """
     learner = build_learner(
         phase.config.learner,
@@ -63,6 +71,7 @@ def learner_of(config: RunConfig, phase: Phase, schema: Schema) -> Learner:
         batch_size=config.batch_size,
         seed=config.seed,
         shards=Shards.over(config.devices),
+        spill_folder=spill_folder,
     )
     learner.freeze(phase.config.freeze)
     return learner

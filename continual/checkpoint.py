@@ -18,13 +18,22 @@ import numpy as np
 from ..errors import ConfigError, FormatError
 from ..learners import Learner, Memory, State
 from ..memory.coefficients import Clock
-from ..memory.persist import TableMap, database_meta, load_database, table_change
+from ..memory.cold import ColdPart, committed_cold
+from ..memory.persist import (
+    TableMap,
+    chunks_change,
+    cold_meta,
+    database_meta,
+    load_database,
+    table_change,
+)
 from ..memory.policies import Occupancy
-from ..memory.store import Generation, Store, TableChange
-from .adopting import check_cap, check_layer, check_layers, kinds, resting_clock
+from ..memory.store import ChunksChange, Generation, Store, TableChange
+from .adopting import check_cap, check_layer, check_layers, fitting_cold, kinds, resting_clock
 from .finite import require_finite
 
 _LEARNER, _PROGRESS = "learner.npz", "progress.json"
+_COLD = ".cold"  # ends the name of the table that holds a layer's cold part
 _TELLING = ("key_norms", "value_norms", "weights")  # columns that are finite only if the whole entry is
 
 
@@ -50,17 +59,33 @@ class Checkpointer:
           DivergedError: an entry or a parameter is not finite; the commit before is intact.
           StorageError: the file system refused; the commit before is intact.
         """
-        changes, maps = {}, {}
+        changes, maps, layers = {}, {}, {}
         for name, memory in state.memories.items():
             known = self.maps.get(name, TableMap.empty())
-            changes[name], maps[name] = table_change(memory.database, known, state.step)
+            changes[name], found = table_change(memory.database, known, state.step)
+            maps[name] = replace(found, cold=memory.cold)
+            layers[name] = database_meta(memory.database) | cold_meta(memory.cold, name + _COLD)
         _require_finite(state, changes)
-        layers = {name: database_meta(memory.database) for name, memory in state.memories.items()}
+        tables: dict[str, TableChange | ChunksChange] = {**changes, **self._chunks_changes(state)}
         blobs = {_LEARNER: _dump_learner(state), _PROGRESS: json.dumps(progress).encode()}
         self.store.commit(
-            step=state.step, tables=changes, blobs=blobs, meta={**meta, "layers": layers}, tag=tag
+            step=state.step, tables=tables, blobs=blobs, meta={**meta, "layers": layers}, tag=tag
         )
         return replace(self, maps=maps)
+
+    def _chunks_changes(self, state: State) -> dict[str, ChunksChange]:
+        """What must be done about the tables of cold parts."""
+        changes, head = {}, self.store.head
+        for name, memory in state.memories.items():
+            table, known = name + _COLD, self.maps.get(name, TableMap.empty())
+            if memory.cold is None or not (memory.cold.chunks or (head and table in head.tables)):
+                continue
+            changes[table] = chunks_change(memory.cold, known.cold)
+            # Rows that were spilled between two commits have never been looked at.
+            for chunk in memory.cold.chunks[changes[table].kept :]:
+                columns = [chunk.read(memory.cold.layout, c) for c in _TELLING if c in chunk.files]
+                require_finite(state.step, f"entries of layer {name}", columns)
+        return changes
 
     def from_scratch(self) -> "Checkpointer":
         """One whose next commit writes all entries anew: those in memory are not the last commit's."""
@@ -119,16 +144,19 @@ def load_state(
     for name, meta in layers.items():
         check_layer(where, name, meta, start.memories[name])
         if capped:
-            check_cap(where, name, meta["entries"], learner)
+            check_cap(where, name, meta["entries"] + meta.get("cold", {"entries": 0})["entries"], learner)
     blob = _load_blob(generation)
     memories, maps = {}, {}
     for name, meta in layers.items():
-        database, maps[name] = load_database(generation.tables[name], meta, generation.step, learner.shards)
+        database, found = load_database(generation.tables[name], meta, generation.step, learner.shards)
+        cold = fitting_cold(where, name, database, _load_cold(generation, meta), learner)
+        maps[name] = replace(found, cold=cold)
         holes = bool(blob[f"{name}/holes"])
         memories[name] = Memory(
             database,
             Occupancy.of(database, holes=holes),
             _load_clock(blob, name, start.memories[name], generation.step),
+            cold,
         )
     parameters, optimiser = _load_leaves(generation, blob, (start.parameters, start.optimiser))
     return State(generation.step, memories, parameters, optimiser), maps
@@ -150,6 +178,12 @@ def _layers(generation: Generation) -> dict[str, Any]:
     if layers is None:
         raise FormatError(f"{generation.path}: expected a learner's memory; found a store of something else")
     return layers
+
+
+def _load_cold(generation: Generation, meta: Mapping[str, Any]) -> ColdPart | None:
+    if "cold" not in meta:
+        return None
+    return committed_cold(generation.tables[meta["cold"]["table"]], generation.path)
 
 
 def _dump_learner(state: State) -> bytes:

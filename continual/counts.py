@@ -38,9 +38,11 @@ def layer_rows(state: State, totals: Totals) -> dict[str, LayerRow]:
     """Each layer's entries, capacity, bytes and counts."""
     return {
         name: LayerRow(
-            entries=int(memory.database.entries),
-            capacity=memory.database.capacity,
+            entries=memory.entries,
+            capacity=memory.database.capacity + (0 if memory.cold is None else memory.cold.rows),
             bytes=memory.database.nbytes,
+            cold_entries=0 if memory.cold is None else memory.cold.entries,
+            cold_bytes=0 if memory.cold is None else memory.cold.nbytes,
             **dict(zip(COUNTERS, totals[name], strict=True)),
         )
         for name, memory in state.memories.items()

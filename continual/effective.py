@@ -1,25 +1,39 @@
 """What entries count for now: their effective weights, as pruning sees them."""
 
+from collections.abc import Iterator, Mapping, Sequence
+
 import numpy as np
 
 from ..learners import Memory
+from ..memory.cold_stream import WEIGHING, stream
 from ..memory.database import EMPTY, INITIAL
 
 
-def effective_weights(memory: Memory) -> np.ndarray:
-    """The size of each live entry, [N]: its coefficient times the larger of value norm and weight.
+def effective_weights(memory: Memory) -> Iterator[np.ndarray]:
+    """The size of each live entry: its coefficient times the larger of value norm and weight.
 
     Args:
       memory: one growing layer's state.
+
+    Yields:
+      [n] of the entries in memory, then of each chunk of those on disk.
     """
-    live = memory.database.column("created") != EMPTY
-    result: np.ndarray = (np.abs(coefficients_of(memory)) * sizes_of(memory))[live]
-    return result
+    for columns in columns_of(memory, WEIGHING):
+        yield sizes_of(memory, columns)[columns["created"] != EMPTY]
 
 
-def coefficients_of(memory: Memory) -> np.ndarray:
-    """What momentum and decay have made of each slot's entry, [capacity]; of empty slots, any number."""
-    created = memory.database.column("created")
+def columns_of(memory: Memory, names: Sequence[str]) -> Iterator[Mapping[str, np.ndarray]]:
+    """Columns of all slots, those that the memory has: first in memory, then of each chunk on disk."""
+    database = memory.database
+    present = [name for name in names if name != "weights" or database.weighted]
+    yield {name: database.column(name) for name in present}
+    if memory.cold is not None:
+        for _, columns in stream(memory.cold, present):
+            yield columns
+
+
+def coefficients_of(memory: Memory, created: np.ndarray) -> np.ndarray:
+    """What momentum and decay have made of entries, [n], by their creation steps; of empty slots, anything."""
     if memory.clock is None:
         return np.ones(len(created))
     by_step = np.concatenate([[memory.clock.initial], memory.clock.coefficients])
@@ -27,9 +41,10 @@ def coefficients_of(memory: Memory) -> np.ndarray:
     return coefficients
 
 
-def sizes_of(memory: Memory) -> np.ndarray:
-    """The larger of value norm and weight of each slot's entry, [capacity]."""
-    sizes: np.ndarray = memory.database.column("value_norms")
-    if memory.database.weighted:
-        sizes = np.maximum(sizes, np.abs(memory.database.column("weights")))
-    return sizes
+def sizes_of(memory: Memory, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The effective size of each slot's entry, [n], from the columns of `WEIGHING`."""
+    sizes = columns["value_norms"]
+    if "weights" in columns:
+        sizes = np.maximum(sizes, np.abs(columns["weights"]))
+    result: np.ndarray = np.abs(coefficients_of(memory, columns["created"])) * sizes
+    return result

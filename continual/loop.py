@@ -236,6 +236,6 @@ class Loop:
 
     def _show(self) -> None:
         run = self._run
-        entries = sum(int(memory.database.entries) for memory in run.state.memories.values())
+        entries = sum(memory.entries for memory in run.state.memories.values())
         accuracy = run.progress.phase.accuracy(run.learner.task)
         self._line.update(run.state.step, run.progress.phase.examples, entries, accuracy)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..learners import State, initial_key
+from ..memory.spill import clear_spilled
 from ..memory.store import Store
 from ..monitoring import Recorder, Sink
 from ..stream import LogBuilder
@@ -17,7 +18,7 @@ from .origin import MEMORY, Origin
 from .progress import Progress
 from .replay import Replay
 from .run_config import Phase, RunConfig, phases_of
-from .stage import Stage, log_builder
+from .stage import SPILL, Stage, log_builder
 from .tasks import check_schemas, open_tasks, phase_schemas
 from .watching import facts
 
@@ -80,6 +81,7 @@ def open_parts(
     builder = log_builder(config, phases, directory, progress)
     if builder is not None:
         resources.enter_context(builder)
+    clear_spilled(directory / SPILL)
     stage = Stage(config, phases, directory, progress, builder)
     tasks = open_tasks(config, phases)
     check_schemas(stage.reader.log.schema, {f"task {name}": task.schema for name, task in tasks.items()})

@@ -10,8 +10,10 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..learners import State
+from ..memory.database import INITIAL
 from ..stream.randomness import generator
 from ..stream.schema import Array
+from .effective import columns_of
 from .phase_config import ReplayConfig
 
 _LAYER = "readout"  # whose entries "memory" asks: every growing network has it
@@ -174,6 +176,9 @@ def _of_memory(state: State) -> Array:
         raise ConfigError(
             "replay.kind 'memory' asks a growing layer's entries; found a learner without any: choose another"
         )
-    database = state.memories[_LAYER].database
-    origins = database.column("origin")[database.column("created") > 0]
+    found = [
+        columns["origin"][columns["created"] > INITIAL]
+        for columns in columns_of(state.memories[_LAYER], ("created", "origin"))
+    ]
+    origins = np.concatenate(found)
     return np.unique(origins[origins >= 0])

@@ -18,6 +18,7 @@ from .run_config import Phase, RunConfig
 from .spans import Span
 
 LOG = "log"
+SPILL = "spill"  # chunks of entries on disk that no commit has taken over yet
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Stage:
         if before is not None and _settings(before.phase) == _settings(self.phase):
             self.learner = before.learner
         else:
-            self.learner = learner_of(config, self.phase, self.reader.log.schema)
+            self.learner = learner_of(config, self.phase, self.reader.log.schema, directory / SPILL)
         self._past = Past(progress.spans)
 
     @property

@@ -9,7 +9,7 @@ from ..errors import ConfigError
 from ..learners import Learner
 from ..memory.store import Store
 from ..monitoring import Facts, PrometheusExporter, PushGateway, Sink, TargetFile
-from ..monitoring.inspect import disk_bytes
+from ..monitoring.inspect import disk_bytes, layer_names
 
 
 @dataclass(frozen=True)
@@ -72,4 +72,4 @@ def facts(learner: Learner, stream_examples: int | None) -> Facts:
 def layer_disk_bytes(store: Store) -> dict[str, int]:
     """By layer, the bytes of its files in the last commit."""
     with store.generation() as generation:
-        return {name: disk_bytes(generation, name) for name in generation.tables}
+        return {name: disk_bytes(generation, name) for name in layer_names(generation)}

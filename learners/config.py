@@ -1,6 +1,7 @@
 """Learner configurations, and the learners they describe."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Literal
 
 import jax
@@ -183,6 +184,7 @@ def build_learner(
     batch_size: int,
     seed: int,
     shards: Shards = ONE_DEVICE,
+    spill_folder: Path | None = None,
 ) -> Learner:
     """The learner that a configuration describes.
 
@@ -193,6 +195,10 @@ def build_learner(
       batch_size: examples per update (the default number of initial entries).
       seed: draws a parametric network's weights.
       shards: the devices that the growing layers' entries are spread over.
+      spill_folder: where entries go that exceed a memory's byte budget; None: a temporary folder.
+
+    Raises:
+      ConfigError: a byte budget is too small, or does not go with the memory's other policies.
     """
     if isinstance(config, MLPConfig):
         return _parametric(config, features, task, seed)
@@ -205,7 +211,7 @@ def build_learner(
     )
     blocks = [GrowingLayer(f"block{number}", spec) for number in range(config.blocks)]
     readout = GrowingLayer("readout", replace(spec, value_features=task.outputs))
-    return Learner(ResidualGrowingNetwork(blocks, readout), task, shards=shards)
+    return Learner(ResidualGrowingNetwork(blocks, readout), task, shards=shards, spill_folder=spill_folder)
 
 
 def initial_key(seed: int) -> jax.Array:

@@ -67,6 +67,11 @@ class Memory:
     clock: Clock | None  # None where neither momentum nor decay is used
     cold: ColdPart | None = None  # the entries on disk; None without a byte budget
 
+    @property
+    def entries(self) -> int:
+        """Entries in memory and on disk (waits for the device)."""
+        return int(self.database.entries) + (0 if self.cold is None else self.cold.entries)
+
 
 @dataclass(frozen=True)
 class State:
@@ -417,31 +422,90 @@ class Learner:
     def _grow(
         self, name: str, memory: Memory, candidates: _Candidates, origins: jax.Array, step: int
     ) -> tuple[Memory, jax.Array]:
-        policy, budget = self.layers[name].spec.memory, self.budgets[name]
         rows = Rows(candidates.keys, candidates.values, candidates.weights, origins)
-        database, occupancy, cold, admitted = (
-            memory.database,
-            memory.occupancy,
-            memory.cold,
-            candidates.admitted,
-        )
-        evicted = 0
+        memory, change = self.append(name, memory, rows, candidates.admitted, step)
+        if memory.clock is not None:
+            spec = self.layers[name].spec
+            clock = memory.clock.advance(momentum=spec.momentum, decay=spec.decay)
+            memory = replace(memory, clock=clock)
+        return memory, change
+
+    def append(
+        self, name: str, memory: Memory, rows: Rows, admitted: jax.Array, step: int
+    ) -> tuple[Memory, jax.Array]:
+        """Writes rows into a layer's memory, within its cap and byte budget. The memory is consumed.
+
+        Args:
+          name: the layer.
+          memory: its memory; the clock stays as it is.
+          rows: B candidate rows.
+          admitted: [B] bool: those that admission let through.
+          step: the creation step, ≥ 1.
+
+        Returns:
+          The memory, and what changed: [5] int32 in the order of COUNTERS.
+
+        Raises:
+          ConfigError: the byte budget has no room for B entries.
+          StorageError: the file system refused entries that exceed the budget.
+        """
+        policy, budget, evicted = self.layers[name].spec.memory, self.budgets[name], 0
         if budget is not None:
-            assert cold is not None
+            assert memory.cold is not None
             room = cold_policies.make_room(
-                policy, budget, database, occupancy, cold, admitted, self._writer(name), step
+                policy,
+                budget,
+                memory.database,
+                memory.occupancy,
+                memory.cold,
+                admitted,
+                self._writer(name),
+                step,
             )
-            database, occupancy, cold, admitted = room.database, room.occupancy, room.cold, room.admitted
-            policy, evicted = cold_policies.hot_policy(policy, budget), room.evicted
+            memory = replace(memory, database=room.database, occupancy=room.occupancy, cold=room.cold)
+            policy, admitted, evicted = cold_policies.hot_policy(policy, budget), room.admitted, room.evicted
         table = self._table(memory) if policy.eviction == "smallest" else None
-        database, occupancy, change = append(policy, database, occupancy, table, rows, admitted, step)
+        database, occupancy, change = append(
+            policy, memory.database, memory.occupancy, table, rows, admitted, step
+        )
         if evicted:
             change = change.at[COUNTERS.index("evicted")].add(evicted)
-        clock = memory.clock
-        if clock is not None:
-            spec = self.layers[name].spec
-            clock = clock.advance(momentum=spec.momentum, decay=spec.decay)
-        return Memory(database, occupancy, clock, cold), change
+        return replace(memory, database=database, occupancy=occupancy), change
+
+    def prune(self, name: str, memory: Memory, epsilon: float, step: int) -> tuple[Memory, int, float]:
+        """Removes a layer's entries that stay negligible, in memory and on disk. The memory is consumed.
+
+        Args:
+          name: the layer.
+          memory: its memory.
+          epsilon: ε.
+          step: the present step.
+
+        Returns:
+          The memory, how many entries went, and the bound on the output's change (see `policies.prune`).
+        """
+        future = self._future_table(memory, self.layers[name].spec.momentum)
+        database, occupancy, count, bound = prune(memory.database, memory.occupancy, future, epsilon, step)
+        cold = memory.cold
+        if cold is not None:
+            cold, more, cold_bound = cold_policies.prune_cold(cold, future, epsilon, self._writer(name))
+            counters = database.counters.at[COUNTERS.index("pruned")].add(more)
+            database = replace(database, counters=counters)
+            count, bound = count + more, bound + cold_bound
+        return replace(memory, database=database, occupancy=occupancy, cold=cold), count, bound
+
+    def drop_cold(self, name: str, memory: Memory, gone: Sequence[np.ndarray]) -> Memory:
+        """Lets chosen entries on disk go.
+
+        Args:
+          name: the layer.
+          memory: its memory, with a cold part.
+          gone: per chunk, [R] bool.
+        """
+        assert memory.cold is not None
+        live = [rows & ~out for rows, out in zip(memory.cold.live, gone, strict=True)]
+        cold = cold_policies.condensed(memory.cold.with_live(live), self._writer(name))
+        return replace(memory, cold=cold)
 
     def _writer(self, name: str) -> Callable[[Layout, dict[str, np.ndarray]], ColdChunk]:
         return partial(self._spill_folder.write, name)
@@ -469,19 +533,9 @@ class Learner:
     ) -> tuple[dict[str, Memory], dict[str, float]]:
         pruned, bounds = dict(memories), {}
         for name in due:
-            spec, memory = self.layers[name].spec, memories[name]
-            future, epsilon = self._future_table(memory, spec.momentum), spec.memory.prune_epsilon
-            database, occupancy, count, bounds[name] = prune(
-                memory.database, memory.occupancy, future, epsilon, step
-            )
-            cold = memory.cold
-            if cold is not None:
-                cold, more, bound = cold_policies.prune_cold(cold, future, epsilon, self._writer(name))
-                counters = database.counters.at[COUNTERS.index("pruned")].add(more)
-                database = replace(database, counters=counters)
-                count, bounds[name] = count + more, bounds[name] + bound
+            epsilon = self.layers[name].spec.memory.prune_epsilon
+            pruned[name], count, bounds[name] = self.prune(name, memories[name], epsilon, step)
             changes[name] = changes[name].at[3].add(count)
-            pruned[name] = Memory(database, occupancy, memory.clock, cold)
         return pruned, bounds
 
 

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class ColdPart:
     chunks: tuple[ColdChunk, ...]
     live: tuple[NDArray[np.bool_], ...]  # [R] each: the rows that still count
 
-    @property
+    @cached_property
     def entries(self) -> int:
         """Live rows."""
         return sum(int(np.count_nonzero(live)) for live in self.live)

@@ -11,9 +11,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from .cold import ColdPart
 from .database import EMPTY, Block, Database
 from .sharding import ONE_DEVICE, Shards
-from .store import Table, TableChange
+from .store import ChunksChange, Table, TableChange
 
 _READ_ROWS = 8192  # rows read from a table at a time
 
@@ -25,6 +26,7 @@ class TableMap:
     row_of_slot: np.ndarray  # [capacity] int64; −1 where the slot is not stored
     rows: int  # rows in the table, live or dead
     step: int  # the step of the last commit; −1 before the first
+    cold: ColdPart | None = None  # the cold part as committed; None without one
 
     @classmethod
     def empty(cls) -> "TableMap":
@@ -50,6 +52,28 @@ def table_change(database: Database, known: TableMap, step: int) -> tuple[TableC
     row_of_slot[slots] = first + np.arange(len(slots))
     change = TableChange(_gather(database, slots), np.empty(0, np.int64) if replace else died, replace)
     return change, TableMap(row_of_slot, first + len(slots), step)
+
+
+def chunks_change(cold: ColdPart, known: ColdPart | None) -> ChunksChange:
+    """What a commit must do about a cold part.
+
+    Args:
+      cold: the cold part.
+      known: as the last commit left it; None: that had none.
+    """
+    before = () if known is None or known.layout != cold.layout else known.chunks
+    kept = 0
+    while kept < min(len(before), len(cold.chunks)) and before[kept] is cold.chunks[kept]:
+        kept += 1
+    alive = np.concatenate([np.empty(0, np.uint8), *(live.view(np.uint8) for live in cold.live)])
+    return ChunksChange(cold.layout, [chunk.files for chunk in cold.chunks], alive, kept)
+
+
+def cold_meta(cold: ColdPart | None, table: str) -> dict[str, Any]:
+    """What a commit says of a memory's cold part (JSON): `cold`, its table and sizes, or nothing."""
+    if cold is None or not cold.chunks:
+        return {}
+    return {"cold": {"table": table, "entries": cold.entries, "slots": cold.rows, "bytes": cold.nbytes}}
 
 
 def database_meta(database: Database) -> dict[str, Any]:

@@ -36,6 +36,7 @@ _CHUNKS = 16  # a budget holds at least so many
 class Budget:
     """How a layer's byte budget is divided: the hot part, and room for chunks on their way."""
 
+    nbytes: int  # the budget
     hot_slots: int  # slots of the hot part at most
     layout: Layout  # of the cold part's chunks
 
@@ -64,7 +65,7 @@ class Budget:
           ConfigError: it is too small.
         """
         layout = cold_layout(1, key_features, value_features, weighted=weighted, dtype=dtype)
-        row_bytes = layout.row_bytes - 1 + np.dtype(np.int32).itemsize  # `changed` instead of `alive`
+        row_bytes = _row_bytes(layout)
         rows, least = nbytes // row_bytes, _CHUNKS * shards.count
         if rows < least:
             raise ConfigError(
@@ -74,19 +75,45 @@ class Budget:
         per_chunk = min(rows // _CHUNKS, layout.usual_rows_per_chunk)
         per_chunk -= per_chunk % shards.count
         hot = rows - _RESERVED * per_chunk
-        return cls(hot - hot % shards.count, replace(layout, rows_per_chunk=per_chunk))
+        return cls(nbytes, hot - hot % shards.count, replace(layout, rows_per_chunk=per_chunk))
+
+    def check(self, where: str, database: Database, cold: ColdPart) -> None:
+        """Refuses a memory, kept without a budget or with another one, that does not fit this one.
+
+        Args:
+          where: begins the message.
+          database: the hot part.
+          cold: the cold part.
+
+        Raises:
+          ConfigError: hot part and chunks on their way need more.
+        """
+        layout = cold.layout
+        needed = database.nbytes + _RESERVED * layout.rows_per_chunk * _row_bytes(layout)
+        if needed > self.nbytes:
+            raise ConfigError(
+                f"{where}: memory.budget_bytes: expected at least {needed} for the {database.capacity} slots "
+                f"in memory and chunks of {layout.rows_per_chunk} entries; found {self.nbytes}: raise it"
+            )
+
+
+def clear_spilled(path: Path) -> None:
+    """Deletes what a killed process left where its spill folders were."""
+    rmtree(path, ignore_errors=True)
 
 
 class SpillFolder:
-    """Where chunks lie that no commit has yet taken over. One process uses it at a time.
+    """Where chunks lie that no commit has taken over yet. One process uses it at a time.
+
+    It goes when neither a chunk in it nor anything else refers to it.
 
     Args:
-      path: a folder of this object's own, made when it is first needed; what an interrupted process left
-        there is deleted. None: a temporary one, gone with this object.
+      path: where to make it when it is first needed; None: among the system's temporary files.
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self._path, self._made = path, False
+        self._parent = path
+        self._path: Path | None = None
         self._numbers = count()
 
     def write(self, name: str, layout: Layout, columns: dict[str, np.ndarray]) -> ColdChunk:
@@ -103,7 +130,7 @@ class SpillFolder:
         folder = self._folder()
         number = next(self._numbers)
         files = {column: folder / f"{name}.{number:06d}.{column}" for column in columns}
-        chunk = ColdChunk(files, owned=True)  # before anything is written, so that it is cleared away
+        chunk = ColdChunk(files, owned=True, keeper=self)  # made first, so that it clears away half of it
         with storage_errors(folder):
             for column, rows in columns.items():
                 write_chunk(files[column], [np.ascontiguousarray(rows)], layout.chunk_bytes(column))
@@ -111,13 +138,12 @@ class SpillFolder:
 
     def _folder(self) -> Path:
         if self._path is None:
-            self._path = Path(tempfile.mkdtemp(prefix="lamina-cold-"))
+            parent = Path(tempfile.gettempdir()) if self._parent is None else self._parent
+            with storage_errors(parent):
+                parent.mkdir(parents=True, exist_ok=True)
+                # A name of its own: chunks of an earlier object may clear their files away at any time.
+                self._path = Path(tempfile.mkdtemp(prefix="lamina-cold-", dir=parent))
             weakref.finalize(self, rmtree, self._path, ignore_errors=True)
-        elif not self._made:
-            with storage_errors(self._path):
-                rmtree(self._path, ignore_errors=True)
-                self._path.mkdir(parents=True)
-        self._made = True
         return self._path
 
 
@@ -156,6 +182,11 @@ def spill(
     entries = occupancy.most - len(oldest)
     database = replace(database, blocks=blocks, entries=database.entries - len(oldest))
     return database, Occupancy(entries, entries, holes=True), cold
+
+
+def _row_bytes(layout: Layout) -> int:
+    """Bytes of a row in memory: it has `changed` and no `alive`."""
+    return layout.row_bytes - 1 + np.dtype(np.int32).itemsize
 
 
 def _stored(layout: Layout) -> tuple[str, ...]:

@@ -104,8 +104,16 @@ def histogram(values: NDArray[Any], bins: int = _BINS) -> dict[str, list[float]]
 
 def disk_bytes(generation: Generation, layer: str) -> int:
     """Returns the bytes of all files that hold a layer's rows in one commit."""
-    files = (generation.path / "tables" / layer).rglob("*")
+    folders = [generation.path / "tables" / name for name in _table_names(generation, layer)]
+    files = [path for folder in folders for path in folder.rglob("*")]
     return sum(path.stat().st_size for path in files if path.is_file())
+
+
+def layer_names(generation: Generation) -> list[str]:
+    """Returns the growing layers of one commit: its tables, but for those of entries kept on disk only."""
+    layers = generation.meta.get("layers", {}).values()
+    cold = {layer["cold"]["table"] for layer in layers if "cold" in layer}
+    return [name for name in generation.tables if name not in cold]
 
 
 class _Findings:
@@ -140,7 +148,8 @@ class _Findings:
 
     def _layers(self, generation: Generation) -> dict[str, Any]:
         layers = {
-            name: self.attempt(partial(_layer, generation, name), default=None) for name in generation.tables
+            name: self.attempt(partial(_layer, generation, name), default=None)
+            for name in layer_names(generation)
         }
         return {name: layer for name, layer in layers.items() if layer is not None}
 
@@ -167,20 +176,23 @@ def _commit(generation: Generation) -> dict[str, Any]:
 
 
 def _layer(generation: Generation, name: str) -> dict[str, Any]:
-    table = generation.tables[name]
+    tables = [generation.tables[each] for each in _table_names(generation, name)]
     committed = generation.meta.get("layers", {}).get(name, {})
-    alive = table.alive()
-    created = _column(table, "created", alive)
+    cold = committed.get("cold", {"entries": 0, "slots": 0, "bytes": 0})
+    capacity = committed.get("capacity")
+    created = _column(tables, "created")
     return {
-        "entries": int(alive.sum()),
+        "entries": len(created),
         "initial_entries": int((created == 0).sum()),
-        "capacity": committed.get("capacity"),
+        "capacity": None if capacity is None else capacity + cold["slots"],
         "bytes": committed.get("bytes"),
+        "cold_entries": cold["entries"],
+        "cold_bytes": cold["bytes"],
         "disk_bytes": disk_bytes(generation, name),
         **_counts(generation.meta.get("totals", {}).get(name), committed.get("counters")),
         "ages": histogram(generation.step - created),
-        "key_norms": histogram(np.sqrt(_column(table, "key_norms", alive))),
-        "value_norms": histogram(_column(table, "value_norms", alive)),
+        "key_norms": histogram(np.sqrt(_column(tables, "key_norms"))),
+        "value_norms": histogram(_column(tables, "value_norms")),
     }
 
 
@@ -193,12 +205,26 @@ def _counts(totals: list[int] | None, counters: list[int] | None) -> dict[str, i
     return dict(zip(LAYER_COUNTS, totals, strict=True))
 
 
-def _column(table: Table, name: str, alive: NDArray[np.bool_]) -> NDArray[Any]:
-    return table.read(name)[alive]
+def _table_names(generation: Generation, layer: str) -> list[str]:
+    cold = generation.meta.get("layers", {}).get(layer, {}).get("cold")
+    return [layer] if cold is None else [cold["table"], layer]
+
+
+def _column(tables: list[Table], name: str) -> NDArray[Any]:
+    return np.concatenate([table.read(name)[table.alive()] for table in tables])
 
 
 def _totals(layers: Mapping[str, Mapping[str, Any]]) -> dict[str, int | None]:
-    names = ("entries", "initial_entries", "capacity", "bytes", "disk_bytes", *LAYER_COUNTS)
+    names = (
+        "entries",
+        "initial_entries",
+        "capacity",
+        "bytes",
+        "cold_entries",
+        "cold_bytes",
+        "disk_bytes",
+        *LAYER_COUNTS,
+    )
     return {name: _sum([layer[name] for layer in layers.values()]) for name in names}
 
 

@@ -107,7 +107,7 @@ def _config(config: Mapping[str, Any]) -> list[str]:
 def _layers(found: Mapping[str, Any]) -> list[str]:
     if not found["layers"]:
         return []
-    head = ("layer", "entries", "initial", "capacity", "in memory", "on disk", *LAYER_COUNTS)
+    head = ("layer", "entries", "initial", "capacity", "in memory", "cold", "on disk", *LAYER_COUNTS)
     rows = [_layer_cells(name, layer) for name, layer in found["layers"].items()]
     rows.append(_layer_cells("all", found["totals"]))
     return aligned(head, rows)
@@ -120,6 +120,7 @@ def _layer_cells(name: str, layer: Mapping[str, Any]) -> Sequence[str]:
         count_text(layer["initial_entries"]),
         count_text(layer["capacity"]),
         size_text(layer["bytes"]),
+        size_text(layer["cold_bytes"]),
         size_text(layer["disk_bytes"]),
         *(count_text(layer[count]) for count in LAYER_COUNTS),
     )

@@ -77,10 +77,11 @@ class Live:
         """Distances of queries to their nearest keys."""
         self._distances.setdefault(layer, _Counts(metrics.NEAREST_DISTANCE)).add(distances)
 
-    def take_weights(self, layer: str, weights: ArrayLike) -> None:
-        """The effective weights of all entries that a layer holds now."""
-        self._weights[layer] = _Counts(metrics.EFFECTIVE_WEIGHT)
-        self._weights[layer].add(weights)
+    def take_weights(self, layer: str, weights: Iterable[ArrayLike]) -> None:
+        """The effective weights of all entries that a layer holds now, some at a time."""
+        counts = self._weights[layer] = _Counts(metrics.EFFECTIVE_WEIGHT)
+        for some in weights:
+            counts.add(some)
 
     def samples(self) -> Iterator[Sample]:
         """Yields every series that has a value now; null values have no series."""
@@ -133,6 +134,7 @@ class Live:
         yield metrics.MEMORY_CAPACITY, (layer,), row.capacity
         yield metrics.MEMORY_FILL, (layer,), row.entries / row.capacity if row.capacity else None
         yield metrics.MEMORY_BYTES, (layer, "device"), row.bytes
+        yield metrics.MEMORY_BYTES, (layer, "cold"), row.cold_bytes
         for device in self._facts.devices:
             yield metrics.MEMORY_DEVICE_BYTES, (layer, device), row.bytes / len(self._facts.devices)
         yield metrics.MEMORY_GROWTH, (layer,), self._growth.get(layer)

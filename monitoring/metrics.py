@@ -11,7 +11,7 @@ from typing import Literal
 LABELS = ("run", "layer", "phase", "task", "policy", "device", "tier", "kind")
 """The only labels a metric may carry, in the order in which they are declared."""
 
-TIERS = ("device", "disk")
+TIERS = ("device", "cold", "disk")
 """Where the rows of a memory lie, the label `tier`."""
 
 
@@ -66,7 +66,8 @@ MEMORY_BYTES = _gauge(
     "lamina_memory_bytes",
     "bytes",
     (*_LAYER, "tier"),
-    "Bytes of a layer's rows: allocated on the devices, and in the files of the last commit on disk.",
+    "Bytes of a layer's rows: allocated on the devices, kept on disk only (cold), and in the files of the "
+    "last commit (disk).",
 )
 MEMORY_DEVICE_BYTES = _gauge(
     "lamina_memory_device_bytes", "bytes", (*_LAYER, "device"), "Bytes of a layer's rows on each device."

@@ -1,7 +1,7 @@
 """The recorder: the only place that maps what happens in a run to rows and metrics."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,8 +111,8 @@ class Recorder:
         """Notes a batch's distances to a layer's nearest keys, `[B]`; shown with the next row."""
         self._live.take_distances(layer, distances)
 
-    def weights(self, layer: str, weights: ArrayLike) -> None:
-        """Notes the effective weights of all entries a layer holds, `[N]`; shown with the next row."""
+    def weights(self, layer: str, weights: Iterable[ArrayLike]) -> None:
+        """Notes the effective weights of a layer's entries, in parts `[n]`; shown with the next row."""
         self._live.take_weights(layer, weights)
 
     def failed(self, error: BaseException) -> None:

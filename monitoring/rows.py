@@ -27,12 +27,14 @@ class LayerRow:
 
     entries: int  # entries held now, the initial ones included
     capacity: int  # rows allocated for them
-    bytes: int  # capacity × bytes of a row
+    bytes: int  # of the rows allocated in memory
     admitted: int = 0  # entries appended since step 0
     merged: int = 0  # candidates merged into a present entry since step 0
     rejected: int = 0  # candidates not admitted since step 0
     pruned: int = 0  # entries dropped as negligible since step 0
     evicted: int = 0  # entries dropped at the cap since step 0
+    cold_entries: int = 0  # of the entries, those that are kept on disk only
+    cold_bytes: int = 0  # of the rows that are on disk only
 
 
 @dataclass(frozen=True)

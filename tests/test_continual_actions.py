@@ -74,7 +74,7 @@ def test_a_cap_keeps_the_most_effective_entries_and_the_initial_ones(kind: str) 
         1 if clock is None else np.append(clock.initial, clock.coefficients)[np.maximum(created, 0)]
     )
     expected = sorted(worth[created > 0])[-(7 - (created == 0).sum()) :]
-    capped = cap(state, 7).memories["readout"]
+    capped = cap(state, learner, 7).memories["readout"]
     left = capped.database.column("created") >= 0
     assert left.sum() == int(capped.database.entries) == capped.occupancy.most == 7
     assert capped.occupancy.holes
@@ -82,7 +82,7 @@ def test_a_cap_keeps_the_most_effective_entries_and_the_initial_ones(kind: str) 
     assert (created[left] == 0).sum() == (created == 0).sum()
     assert int(capped.database.counters[4]) == 4 * BATCH + (created == 0).sum() - 7
     assert (capped.database.column("changed")[(created > 0) & ~left] == 4).all()
-    unchanged = cap(taught(learner, 1), 100)
+    unchanged = cap(taught(learner, 1), learner, 100)
     assert int(unchanged.memories["readout"].database.entries) == BATCH + (created == 0).sum()
 
 

@@ -54,7 +54,7 @@ def test_a_run_shows_what_it_measures(config: Path, tmp_path: Path) -> None:
     with Run.create(parse_config(read_config(config)), run_dir, metrics_port=0) as run:
         run.execute(9, quiet=True)
         shown = series(run.metrics_port)
-        sizes = effective_weights(run.state.memories["readout"])
+        sizes = np.concatenate([*effective_weights(run.state.memories["readout"])])
         bounds = np.array([1e-3, 3e-2, 1e-1])
     layer = ("layer=readout",)
     row = [row for row in read_table(run_dir / "metrics.jsonl") if row["kind"] == "step"][-1]
@@ -81,7 +81,7 @@ def test_effective_weights_are_those_of_the_formula(config: Path, tmp_path: Path
         memory = run.state.memories["readout"]
         database = memory.database
         created, norms = database.column("created"), database.column("value_norms")
-        found = effective_weights(memory)
+        found = np.concatenate([*effective_weights(memory)])
         momentum, decay, expected = 0.5, 0.01, []
         for step, norm in zip(created, norms, strict=True):
             if step > 0:

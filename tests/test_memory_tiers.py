@@ -17,7 +17,7 @@ from lamina.memory.kernels import RBF, Kernel, Linear, WeightedSoftmax
 from lamina.memory.nearest import nearest_square_distances
 from lamina.memory.policies import Occupancy
 from lamina.memory.retrieval import retrieve
-from lamina.memory.spill import SpillFolder, spill
+from lamina.memory.spill import SpillFolder, clear_spilled, spill
 from lamina.memory.tiers import Tiers, retrieve_tiers
 
 D, F, B, SLOTS, CHUNK = 5, 3, 4, 40, 6
@@ -189,15 +189,18 @@ def test_fewer_entries_than_a_chunk_leave_dead_rows(folder: SpillFolder) -> None
 
 def test_files_go_with_the_last_that_refers_to_them(folder: SpillFolder, tmp_path: Path) -> None:
     tiers = tiered(RBF(1.0), folder, 2)
-    files = sorted((tmp_path / "spill").iterdir())
-    assert len(files) == 2 * 6
+    assert len(files(tmp_path)) == 2 * 6
     chunk = tiers.cold.chunks[0]
     del tiers
     gc.collect()
-    assert sorted((tmp_path / "spill").iterdir()) == sorted(chunk.files.values())
+    assert files(tmp_path) == sorted(chunk.files.values())
     del chunk
     gc.collect()
-    assert list((tmp_path / "spill").iterdir()) == []
+    assert files(tmp_path) == []
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
@@ -219,7 +222,8 @@ def test_leftovers_of_a_killed_process_are_cleared(tmp_path: Path) -> None:
     path = tmp_path / "spill"
     path.mkdir()
     (path / "layer.000000.keys").write_bytes(b"half")
+    clear_spilled(path)
     tiers = tiered(RBF(1.0), SpillFolder(path), 1)
-    assert sorted(path.iterdir()) == sorted(tiers.cold.chunks[0].files.values())
+    assert files(tmp_path) == sorted(tiers.cold.chunks[0].files.values())
     found, _ = retrieve_tiers(RBF(1.0), tiers, queries())
     np.testing.assert_allclose(found, expected(RBF(1.0), None, queries()), rtol=1e-12)

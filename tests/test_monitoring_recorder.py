@@ -107,8 +107,8 @@ def test_every_metric_is_recorded_and_equals_the_table(tmp_path, exporter):
     recorder.step(step_row(25))
     recorder.distances("block0", [0.25, 0.26, 4.0, 1e6])
     recorder.distances("block0", [0.3])
-    recorder.weights("block0", [7.0] * 9)
-    recorder.weights("block0", [1e-9, 1.0, 2.0])  # takes the place of what was there
+    recorder.weights("block0", [[7.0] * 9])
+    recorder.weights("block0", [[1e-9, 1.0], [2.0]])  # takes the place of what was there
     now[0] = 1010.0
     recorder.step(step_row(50), lag=17)
     recorder.evaluation(evaluation_row(50))

@@ -117,7 +117,9 @@ def contents(run: Path) -> dict[str, Any]:
         tables = {}
         for name, table in generation.tables.items():
             alive = table.alive()
-            order = np.argsort(table.read("slot")[alive])
+            # Rows on disk only have no slot; their order is that of the table.
+            slots = table.read("slot")[alive] if "slot" in table.columns else np.arange(alive.sum())
+            order = np.argsort(slots)
             tables[name] = {c: table.read(c)[alive][order].tobytes() for c in table.columns}
         progress = json.loads(generation.blob("progress.json"))
         progress["run"] = {
