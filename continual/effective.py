@@ -33,7 +33,7 @@ def columns_of(memory: Memory, names: Sequence[str]) -> Iterator[Mapping[str, np
 
 
 def coefficients_of(memory: Memory, created: np.ndarray) -> np.ndarray:
-    """What momentum and decay have made of entries, [n], by their creation steps; of empty slots, anything."""
+    """What momentum and decay have made of entries, [n], by creation step; of empty slots, anything."""
     if memory.clock is None:
         return np.ones(len(created))
     by_step = np.concatenate([[memory.clock.initial], memory.clock.coefficients])

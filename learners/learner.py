@@ -242,6 +242,7 @@ class Learner:
             queries[layer][0],
             count=count,
             direction=direction,
+            cold=memory.cold,
         )
 
     def update(

@@ -29,13 +29,14 @@ def as_bytes(rows: NDArray[Any]) -> Bytes:
     return rows.reshape(-1).view(np.uint8)
 
 
-def write_chunk(path: Path, parts: Sequence[NDArray[Any]], nbytes: int) -> None:
+def write_chunk(path: Path, parts: Sequence[NDArray[Any]], nbytes: int, *, durable: bool = True) -> None:
     """Writes rows as a new chunk file and makes its content durable.
 
     Args:
       path: a file that must not exist: older generations may share the bytes of an existing one.
       parts: arrays whose rows follow each other in the chunk, C-contiguous and little-endian.
       nbytes: bytes of a full chunk without its checksum; the parts may fill less.
+      durable: False leaves that to `sync_file`.
 
     Raises:
       OSError: the file system refused.
@@ -50,6 +51,13 @@ def write_chunk(path: Path, parts: Sequence[NDArray[Any]], nbytes: int) -> None:
             checksum = google_crc32c.extend(checksum, _ZEROS[: nbytes - start])
         file.seek(nbytes)  # the padding stays a hole: it costs no disk writes
         _write_all(file, memoryview(checksum.to_bytes(CHECKSUM_BYTES, "little")))
+        if durable:
+            os.fsync(file.fileno())
+
+
+def sync_file(path: Path) -> None:
+    """Makes a file's content durable."""
+    with open(path, "rb") as file:
         os.fsync(file.fileno())
 
 

@@ -19,6 +19,7 @@ READ_AHEAD = 3  # chunks mapped before they are needed; measured: two threads th
 _READERS = ThreadPoolExecutor(2, thread_name_prefix="lamina-cold")
 
 ANSWERING = ("keys", "values", "weights", "created", "key_norms")  # what retrieval reads
+EXPLAINING = (*ANSWERING, "origin")
 WEIGHING = ("weights", "created", "value_norms")  # what pruning reads
 
 Columns = dict[str, NDArray[Any]]

@@ -16,7 +16,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..durable import sync_folder
-from .chunks import write_chunk, write_file
+from .chunks import sync_file, write_chunk, write_file
 from .inventory import INVENTORY, Inventory
 from .layout import zarr_group
 from .sealed import seal
@@ -83,7 +83,7 @@ class Draft:
             os.close(theirs)
 
     def take(self, name: Path, path: Path) -> None:
-        """Takes a durable file from anywhere, by a hard link, or by a copy where links fail.
+        """Takes a file from anywhere, durably: by a hard link, or by a copy where links fail.
 
         Args:
           name: the new file below the generation.
@@ -95,6 +95,8 @@ class Draft:
             if error.errno not in _NO_LINKS:
                 raise
             self.write(name, path.read_bytes())
+        else:
+            self._later(sync_file, self.folder / name)
 
     def share_table(self, inventory: Inventory, table: str) -> None:
         """Takes a whole table over from the source, whose inventory is given."""

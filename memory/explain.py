@@ -7,9 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from .coefficients import CoefficientTable, block_coefficients
+from .cold import ColdPart
+from .cold_explain import largest_parts
 from .database import Database
 from .kernels import Kernel
 from .retrieval import contributions
+from .tiers import Tiers
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ def explain(
     *,
     count: int = 5,
     direction: jax.Array | None = None,
+    cold: ColdPart | None = None,
 ) -> list[Contribution]:
     """The entries that contributed most to the answer to one query, by size.
 
@@ -43,10 +47,17 @@ def explain(
       count: how many entries; fewer where there are fewer.
       direction: [F]; contributions are measured along it, for example one class's logit. None: along the
         output itself.
+      cold: the memory's entries on disk, whose slots follow those in memory; None: there are none.
 
     Returns:
       The contributions, largest in absolute amount first.
     """
+    if cold is not None:
+        whole, parts = largest_parts(kernel, Tiers(database, cold, table), query, count, direction)
+        return [
+            Contribution(int(slot), int(origin), int(created), float(s), float(a) / (whole or 1.0), float(a))
+            for slot, created, origin, s, a in zip(*vars(parts).values(), strict=True)
+        ]
     output, columns = _measure(kernel, database, table, query, direction)
     amounts = np.concatenate([database.shards.fetch(amount) for amount, _ in columns])
     similarities = np.concatenate([database.shards.fetch(similarity) for _, similarity in columns])

@@ -20,7 +20,7 @@ class ChunksChange:
 
     Attributes:
       layout: columns and chunk geometry.
-      chunks: all chunks of the table, as column → chunk file, durable and never to change.
+      chunks: all chunks of the table, as column → chunk file, never to change.
       alive: uint8 `[rows]`, the liveness map of all rows.
       kept: how many of the first chunks are those of the last commit in their order, and need no link.
     """

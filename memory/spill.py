@@ -117,7 +117,7 @@ class SpillFolder:
         self._numbers = count()
 
     def write(self, name: str, layout: Layout, columns: dict[str, np.ndarray]) -> ColdChunk:
-        """Writes a chunk durably.
+        """Writes a chunk; a commit that links it makes it durable.
 
         Args:
           name: begins the files' names.
@@ -133,7 +133,9 @@ class SpillFolder:
         chunk = ColdChunk(files, owned=True, keeper=self)  # made first, so that it clears away half of it
         with storage_errors(folder):
             for column, rows in columns.items():
-                write_chunk(files[column], [np.ascontiguousarray(rows)], layout.chunk_bytes(column))
+                write_chunk(
+                    files[column], [np.ascontiguousarray(rows)], layout.chunk_bytes(column), durable=False
+                )
         return chunk
 
     def _folder(self) -> Path:

@@ -102,6 +102,11 @@ def retrieve_tiers(
     return result
 
 
+def answer_partial(kernel: Kernel, tiers: Tiers, queries: jax.Array) -> Partial:
+    """What all of a memory says to a few queries [B, D], before it is finished into the answer."""
+    return _forward(kernel, tiers, [queries], False)[0][0]
+
+
 def _forward(
     kernel: Kernel, tiers: Tiers, queries: list[jax.Array], nearest: bool
 ) -> tuple[list[Partial], list[jax.Array]]:
