@@ -107,20 +107,22 @@ def _config(config: Mapping[str, Any]) -> list[str]:
 def _layers(found: Mapping[str, Any]) -> list[str]:
     if not found["layers"]:
         return []
-    head = ("layer", "entries", "initial", "capacity", "in memory", "cold", "on disk", *LAYER_COUNTS)
-    rows = [_layer_cells(name, layer) for name, layer in found["layers"].items()]
-    rows.append(_layer_cells("all", found["totals"]))
+    cold = bool(found["totals"]["cold_bytes"])
+    tiers = ("in memory", "cold", "on disk") if cold else ("in memory", "on disk")
+    head = ("layer", "entries", "initial", "capacity", *tiers, *LAYER_COUNTS)
+    rows = [_layer_cells(name, layer, cold) for name, layer in found["layers"].items()]
+    rows.append(_layer_cells("all", found["totals"], cold))
     return aligned(head, rows)
 
 
-def _layer_cells(name: str, layer: Mapping[str, Any]) -> Sequence[str]:
+def _layer_cells(name: str, layer: Mapping[str, Any], cold: bool) -> Sequence[str]:
     return (
         name,
         count_text(layer["entries"]),
         count_text(layer["initial_entries"]),
         count_text(layer["capacity"]),
         size_text(layer["bytes"]),
-        size_text(layer["cold_bytes"]),
+        *([size_text(layer["cold_bytes"])] if cold else []),
         size_text(layer["disk_bytes"]),
         *(count_text(layer[count]) for count in LAYER_COUNTS),
     )
