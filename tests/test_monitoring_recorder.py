@@ -362,7 +362,8 @@ def test_columns_of_the_table(tmp_path):
         "wall_seconds",
         "examples_per_second",
     }
-    assert set(step["layers"]["block0"]) == {"entries", "capacity", "bytes", *LAYER_COUNTS}
+    sizes = {"entries", "capacity", "bytes", "cold_entries", "cold_bytes"}
+    assert set(step["layers"]["block0"]) == {*sizes, *LAYER_COUNTS}
     assert evaluation == {
         "kind": "evaluation",
         "step": 1,
