@@ -11,9 +11,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .continual.checkpoint import load, save
     from .continual.run import Run
-    from .learners.config import LinearConfig, MLPConfig, RBFConfig, SoftmaxConfig, build_learner
+    from .learners.config import LinearConfig, RBFConfig, SoftmaxConfig, build_learner
     from .learners.learner import Batch, Learner, Result, State
     from .learners.losses import Task
+    from .learners.parametric import MLPConfig, ParametricSoftmaxConfig
     from .memory.database import Database
     from .memory.policies import MemoryConfig
     from .memory.retrieval import retrieve
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 _ROOMS = {
     "continual.checkpoint": ("load", "save"),
     "continual.run": ("Run",),
-    "learners.config": ("LinearConfig", "MLPConfig", "RBFConfig", "SoftmaxConfig", "build_learner"),
+    "learners.config": ("LinearConfig", "RBFConfig", "SoftmaxConfig", "build_learner"),
     "learners.learner": ("Batch", "Learner", "Result", "State"),
     "learners.losses": ("Task",),
+    "learners.parametric": ("MLPConfig", "ParametricSoftmaxConfig"),
     "memory.database": ("Database",),
     "memory.policies": ("MemoryConfig",),
     "memory.retrieval": ("retrieve",),
@@ -42,6 +44,7 @@ __all__ = [
     "LinearConfig",
     "MLPConfig",
     "MemoryConfig",
+    "ParametricSoftmaxConfig",
     "RBFConfig",
     "Result",
     "Run",

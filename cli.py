@@ -97,7 +97,7 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
         "list", parents=[common], help="presets, scenarios, sources, learners and policies"
     )
     show.set_defaults(command=commands.list_all)
-    sections = ("presets", "scenarios", "sources", "learners", "admission", "eviction")
+    sections = ("presets", "scenarios", "sources", "learners", "optimisers", "admission", "eviction")
     show.add_argument("section", nargs="?", choices=sections, help="only this list")
     inspect = parts.add_parser("inspect", parents=[common], help="what a run has learnt and stored")
     inspect.set_defaults(command=commands.inspect)

@@ -111,6 +111,7 @@ def list_all(options: argparse.Namespace) -> int:
     from .continual.presets import PRESETS
     from .continual.scenarios import SCENARIOS
     from .learners.config import LEARNERS
+    from .learners.optimisers import OPTIMISERS
     from .memory.policies import ADMISSIONS, EVICTIONS
     from .stream import list_sources
 
@@ -119,6 +120,7 @@ def list_all(options: argparse.Namespace) -> int:
         "scenarios": SCENARIOS,
         "sources": dict(list_sources()),
         "learners": LEARNERS,
+        "optimisers": OPTIMISERS,
         "admission": ADMISSIONS,
         "eviction": EVICTIONS,
     }

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from pydantic import ValidationError
 
 from ..learners.config import LEARNERS
+from ..learners.optimisers import OPTIMISERS, PLAIN
 from .run_config import RunConfig
 from .scenarios import SCENARIOS
 
@@ -25,13 +26,8 @@ def one_line(error: ValidationError) -> str:
         return _unknown(".".join(_path(first["loc"][:-1])), str(first["loc"][-1]))
     if first["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return f"{path} is missing: add it to the configuration, or give --set {path}=VALUE"
-    if first["type"] == "union_tag_not_found":
-        return f"{path}.kind is missing: expected one of {', '.join(_kinds(path))}"
-    if first["type"] == "union_tag_invalid":
-        kind = str(first["ctx"]["tag"])
-        near = get_close_matches(kind, _kinds(path), n=3) or _kinds(path)
-        what = "scenario" if path == "scenario" else "learner"
-        return f"{path}.kind: unknown {what} {kind!r}; did you mean {' or '.join(near)}?"
+    if first["type"].startswith("union_tag_"):
+        return _unknown_kind(path, first["ctx"].get("tag"))
     message = str(first["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if first["type"] == "value_error" or isinstance(first["input"], Mapping):
@@ -39,8 +35,16 @@ def one_line(error: ValidationError) -> str:
     return f"{path}: {message}; found {first['input']!r}"
 
 
-def _kinds(path: str) -> list[str]:
-    return list(SCENARIOS if path == "scenario" else LEARNERS)
+def _unknown_kind(path: str, kind: str | None) -> str:
+    """What is wrong with the `kind` of a learner, scenario or optimiser, which may be missing."""
+    what = path.rpartition(".")[2]
+    lists = {"learner": LEARNERS, "scenario": SCENARIOS, "others": PLAIN}
+    known = list(lists.get(what, OPTIMISERS))
+    if kind is None:
+        return f"{path}.kind is missing: expected one of {', '.join(known)}"
+    near = get_close_matches(kind, known, n=3) or known
+    what = what if what in ("learner", "scenario") else "optimiser"
+    return f"{path}.kind: unknown {what} {kind!r}; did you mean {' or '.join(near)}?"
 
 
 def _path(location: tuple[int | str, ...]) -> tuple[str, ...]:
@@ -71,7 +75,8 @@ def _unknown(parent: str, name: str) -> str:
         return f"{full}: {parent} of this kind has no {name!r}, which belongs to another kind: leave it out"
     near = get_close_matches(name, siblings, n=3)
     elsewhere = sorted({".".join(p) for p in known if p[-1] == name and _ANY not in p})
-    hints = [".".join([*parents, n]) for n in near] or elsewhere
+    inside = [path for path in elsewhere if path.startswith(f"{parent}.")][:1]
+    hints = inside or [".".join([*parents, n]) for n in near] or elsewhere
     hint = f"did you mean {' or '.join(hints)}?" if hints else f"known names: {', '.join(siblings)}"
     return f"unknown name {full}: {parent or 'the configuration'} has no {name!r}; {hint}"
 

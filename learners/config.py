@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import jax
-import optax
-from flax import nnx
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as config
 
@@ -27,7 +25,8 @@ from ..memory.sharding import ONE_DEVICE, Shards
 from .layers import GrowingLayer, GrowingSpec
 from .learner import Learner
 from .losses import Task
-from .networks import ResidualGrowingNetwork, ResidualMLP
+from .networks import ResidualGrowingNetwork
+from .parametric import ParametricConfig, build_parametric
 from .rules import GrowingRule, KernelRule, WeightedSoftmaxRule
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -43,7 +42,8 @@ LEARNERS: dict[str, str] = {
     "rational_quadratic": f"the same with the rational quadratic kernel; {_GROWS}",
     "polynomial": f"the same with a polynomial kernel; {_GROWS}",
     "cosine": f"the same with the cosine kernel; {_GROWS}",
-    "mlp": "parametric residual MLP (Eq. 12); grows: nothing; trained: all weights, by an optax optimiser",
+    "mlp": "parametric residual MLP (Eq. 12); grows: nothing; trained: all weights, by an optimiser",
+    "parametric_softmax": "softmax layers of fixed size (F.5); grows: nothing; trained: all entries",
 }
 
 
@@ -146,23 +146,6 @@ class SoftmaxConfig(TemperedConfig):
     initial_entries: Annotated[int, Field(gt=0)] | None = None
 
 
-@config(frozen=True, config=_STRICT, kw_only=True)
-class MLPConfig:
-    """The parametric baseline."""
-
-    kind: Literal["mlp"]
-    # Residual blocks in front of the readout.
-    blocks: Annotated[int, Field(ge=0)] = 1
-    # Hidden units of a block; None: as many as the input has features.
-    width: Annotated[int, Field(gt=0)] | None = None
-    # σ.
-    activation: Literal["relu", "gelu", "softmax"] = "gelu"
-    # Trains all weights on the batch-mean loss.
-    optimiser: Literal["sgd", "adam", "adamw", "rmsprop"] = "adam"
-    # Its step size.
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
-
-
 KernelConfig = (
     LinearConfig
     | CosineConfig
@@ -173,7 +156,7 @@ KernelConfig = (
     | RationalQuadraticConfig
     | PolynomialConfig
 )
-LearnerConfig = Annotated[KernelConfig | SoftmaxConfig | MLPConfig, Field(discriminator="kind")]
+LearnerConfig = Annotated[KernelConfig | SoftmaxConfig | ParametricConfig, Field(discriminator="kind")]
 
 
 def build_learner(
@@ -200,8 +183,8 @@ def build_learner(
     Raises:
       ConfigError: a byte budget is too small, or does not go with the memory's other policies.
     """
-    if isinstance(config, MLPConfig):
-        return _parametric(config, features, task, seed)
+    if isinstance(config, ParametricConfig):
+        return build_parametric(config, features=features, task=task, seed=seed)
     kernel, rule = _kernel_and_rule(config)
     initial, count = "unit", 0
     if isinstance(config, SoftmaxConfig):
@@ -243,16 +226,3 @@ def _kernel(config: KernelConfig) -> Kernel:
             return RationalQuadratic(config.temperature, config.shape)
         case PolynomialConfig():
             return Polynomial(config.temperature, config.degree, config.constant)
-
-
-def _parametric(config: MLPConfig, features: int, task: Task, seed: int) -> Learner:
-    optimisers = {"sgd": optax.sgd, "adam": optax.adam, "adamw": optax.adamw, "rmsprop": optax.rmsprop}
-    network = ResidualMLP(
-        features,
-        task.outputs,
-        config.blocks,
-        config.width or features,
-        config.activation,
-        rngs=nnx.Rngs(seed),
-    )
-    return Learner(network, task, optimisers[config.optimiser](config.learning_rate))

@@ -21,6 +21,7 @@ from ..memory.coefficients import Clock
 from ..memory.database import empty_database, grow
 from ..memory.kernels import RBF, Kernel, Linear, WeightedSoftmax
 from ..memory.policies import MemoryConfig, Occupancy
+from .conformance_dense import delta_pairs, mesa_pairs
 from .initial import with_initial_entries
 from .layers import GrowingLayer, GrowingSpec
 from .learner import Batch, Learner, Memory, State
@@ -219,4 +220,6 @@ KINDS: dict[str, Callable[[dict[str, Any], dict[str, np.ndarray]], Pairs]] = {
     "rbf": _growing,
     "softmax": _growing,
     "coefficient": _coefficients,
+    "mesa": mesa_pairs,
+    "delta": delta_pairs,
 }

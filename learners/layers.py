@@ -72,11 +72,14 @@ class Recall:
     nearest: dict[str, jax.Array] = field(default_factory=dict)  # squared distances, where admission asks
 
     def __call__(self, layer: GrowingLayer, queries: jax.Array) -> jax.Array:
-        output = self._retrieve(layer, queries)
+        return self.note(layer.name, queries, self._retrieve(layer, queries))
+
+    def note(self, name: str, queries: jax.Array, output: jax.Array) -> jax.Array:
+        """Adds a layer's probe to its output, and notes what the layer was given and gave."""
         if self.probes is not None:
-            output = output + self.probes[layer.name]
-        self.queries[layer.name] = queries
-        self.outputs[layer.name] = output
+            output = output + self.probes[name]
+        self.queries[name] = queries
+        self.outputs[name] = output
         return output
 
     def _retrieve(self, layer: GrowingLayer, queries: jax.Array) -> jax.Array:

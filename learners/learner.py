@@ -30,8 +30,9 @@ from ..memory.retrieval import retrieve
 from ..memory.sharding import ONE_DEVICE, Shards
 from ..memory.spill import Budget, SpillFolder
 from ..memory.tiers import Tiers, retrieve_tiers
+from .dense import DenseSignals, signal_trees, weight_names
 from .initial import initial_database
-from .layers import GrowingLayer, GrowingSpec, Recall
+from .layers import GrowingSpec, Recall
 from .losses import Task
 from .networks import Network
 
@@ -93,6 +94,7 @@ class Result:
     pruning_bounds: Mapping[str, float]  # layers pruned at this step: bound on their output's change
     nearest: Mapping[str, jax.Array]  # [B] distances to the nearest keys, where admission measures them
     maintain_seconds: float  # time that pruning took
+    dense: Mapping[str, DenseSignals]  # per dense layer: its inputs and output gradients
 
 
 class _Candidates(NamedTuple):
@@ -111,13 +113,14 @@ class Learner:
     Args:
       network: the network; its parameters as they are become the initial ones.
       task: what the outputs mean.
-      optimiser: trains the network's parameters on the batch-mean loss; growing layers need none.
+      optimiser: trains the network's parameters on the batch-mean loss; growing layers need none. It is also
+        given `inputs` and `output_gradients` of dense layers (see `dense`).
       shards: the devices that the databases' rows are spread over.
       scores_budget_bytes: most bytes of scores [N, B] that a prediction materialises per block of queries.
       spill_folder: where entries go that exceed a memory's byte budget; None: a temporary folder.
 
     Raises:
-      ConfigError: two growing layers have the same name, or a byte budget does not fit its layer.
+      ConfigError: two layers have the same name, or a byte budget does not fit its layer.
     """
 
     def __init__(
@@ -132,18 +135,14 @@ class Learner:
         self.task = task
         self.shards = shards
         self._spill_folder = SpillFolder(spill_folder)
-        self.layers: dict[str, GrowingLayer] = {}
-        for layer in network.growing_layers():
-            if layer.name in self.layers:
-                raise ConfigError(
-                    f"expected layers of different names, which name their memories; found two named "
-                    f"{layer.name!r}: rename one"
-                )
-            self.layers[layer.name] = layer
+        self.layers = {layer.name: layer for layer in network.growing_layers()}
+        self._dense = [layer.name for layer in network.dense_layers()]
+        _require_distinct([layer.name for layer in network.growing_layers()] + self._dense)
         self.budgets = {name: self._budget(layer.spec) for name, layer in self.layers.items()}
         self.scores_budget_bytes = scores_budget_bytes
         self._graph, self._parameters = nnx.split(network)
-        self._optimiser = optax.identity() if optimiser is None else optimiser
+        self._weight_names = weight_names(network, self._parameters)
+        self._optimiser = optax.with_extra_args_support(optimiser or optax.identity())
         self._learn = jax.jit(self._learn_step)
         self._predict = jax.jit(self._predict_step)
         self._trace = jax.jit(self._trace_step)
@@ -264,7 +263,7 @@ class Learner:
         cold = self._cold(state)
         # Reading the disk is no part of a compiled program: with a cold part, each operation is one.
         learn = partial(self._learn_step, cold=cold) if cold else self._learn
-        outputs, losses, candidates, gradients = learn(
+        outputs, losses, candidates, gradients, dense = learn(
             self._databases(state),
             self._tables(state),
             state.parameters,
@@ -281,10 +280,10 @@ class Learner:
             memories[name], changes[name] = self._grow(name, memory, candidates[name], origins, step)
         parameters, optimiser = state.parameters, state.optimiser
         if jax.tree.leaves(parameters) and "parameters" not in self._frozen:
-            parameters, optimiser = self._train(parameters, optimiser, gradients)
+            parameters, optimiser = self._train(parameters, optimiser, gradients, dense)
         memories, bounds, seconds = self._maintain(memories, changes, step)
         nearest = {name: c.nearest for name, c in candidates.items() if c.nearest is not None}
-        result = Result(outputs, losses, changes, bounds, nearest, seconds)
+        result = Result(outputs, losses, changes, bounds, nearest, seconds, dense)
         return State(step, memories, parameters, optimiser), result
 
     @property
@@ -381,7 +380,7 @@ class Learner:
         y: jax.Array,
         weights: jax.Array | None,
         cold: Mapping[str, ColdPart] = _ALL_HOT,
-    ) -> tuple[jax.Array, jax.Array, dict[str, _Candidates], Any]:
+    ) -> tuple[jax.Array, jax.Array, dict[str, _Candidates], Any, dict[str, DenseSignals]]:
         def forward(probes: Mapping[str, jax.Array] | None, parameters: Any) -> tuple[jax.Array, Any]:
             # Without probes only shapes are asked for, and the disk is left alone.
             parts = _ALL_HOT if probes is None else cold
@@ -399,8 +398,11 @@ class Learner:
             name: self._candidates(name, queries[name], layer_outputs[name], per_output[name], nearest)
             for name in self.layers
         }
+        # The optimiser descends the batch mean.
         count = x.shape[0] if weights is None else jnp.sum(weights)
-        return outputs, losses, candidates, jax.tree.map(lambda g: g / count, summed)
+        mean = jax.tree.map(lambda g: g / count, summed)
+        dense = {name: DenseSignals(queries[name], per_output[name] / count) for name in self._dense}
+        return outputs, losses, candidates, mean, dense
 
     def _candidates(
         self,
@@ -416,8 +418,11 @@ class Learner:
         admitted = admit(spec.memory, square, queries.shape[0])
         return _Candidates(queries, values, weights, admitted, None if square is None else jnp.sqrt(square))
 
-    def _train_step(self, parameters: Any, optimiser: Any, gradients: Any) -> tuple[Any, Any]:
-        updates, optimiser = self._optimiser.update(gradients, optimiser, parameters)
+    def _train_step(
+        self, parameters: Any, optimiser: Any, gradients: Any, dense: Mapping[str, DenseSignals]
+    ) -> tuple[Any, Any]:
+        signals = signal_trees(self._weight_names, dense)
+        updates, optimiser = self._optimiser.update(gradients, optimiser, parameters, **signals)
         return optax.apply_updates(parameters, updates), optimiser
 
     def _grow(
@@ -543,3 +548,12 @@ class Learner:
 def _held(memory: Memory) -> Memory:
     """A frozen layer's memory one step later."""
     return memory if memory.clock is None else replace(memory, clock=memory.clock.hold())
+
+
+def _require_distinct(names: Sequence[str]) -> None:
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise ConfigError(
+                f"expected layers of different names, which name their memories; found two named {name!r}: "
+                f"rename one"
+            )

@@ -170,7 +170,9 @@ def test_mistyped_arguments_are_refused_in_one_line(
 
 def test_list_names_all_that_there_is() -> None:
     sections = command("list", "--json").json()
-    assert set(sections) == {"presets", "scenarios", "sources", "learners", "admission", "eviction"}
+    assert set(sections) == {
+        *("presets", "scenarios", "sources", "learners", "optimisers", "admission", "eviction")
+    }
     assert set(sections["presets"]) == set(PRESETS)
     assert all(line for section in sections.values() for line in section.values())
     text = command("list").out

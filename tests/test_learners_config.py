@@ -35,6 +35,7 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "polynomial": {"value_rate": 0.1, "temperature": 1.0},
     "cosine": {"value_rate": 0.1},
     "mlp": {},
+    "parametric_softmax": {"entries": 5, "temperature": 1.0},
 }
 
 

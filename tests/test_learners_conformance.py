@@ -132,7 +132,7 @@ def test_a_missing_file_is_a_one_line_error(tmp_path: Path) -> None:
     [
         (
             {"config": {"kind": "gauge"}},
-            "expected a kind among linear, rbf, softmax, coefficient; found 'gauge'",
+            "expected a kind among linear, rbf, softmax, coefficient, mesa, delta; found 'gauge'",
         ),
         ({"config": {}}, "found None"),
         ({"config": "{not json"}, "JSON config"),

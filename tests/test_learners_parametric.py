@@ -9,8 +9,8 @@ import optax
 import pytest
 from flax import nnx
 from lamina.learners import Batch, Learner, Task, build_learner
-from lamina.learners.config import MLPConfig
 from lamina.learners.losses import cross_entropy, squared_error
+from lamina.learners.parametric import MLPConfig
 
 D, B, WIDTH = 4, 3, 5
 CLASSES = Task(outputs=3, classification=True)
@@ -29,7 +29,11 @@ ACTIVATIONS = {
 
 def mlp(optimiser: str, activation: str = "gelu", task: Task = CLASSES, blocks: int = 2) -> Learner:
     config = MLPConfig(
-        kind="mlp", blocks=blocks, width=WIDTH, activation=activation, optimiser=optimiser, learning_rate=0.01
+        kind="mlp",
+        blocks=blocks,
+        width=WIDTH,
+        activation=activation,
+        optimiser={"kind": optimiser, "learning_rate": 0.01},
     )
     return build_learner(config, features=D, task=task, batch_size=B, seed=3)
 
