@@ -33,7 +33,9 @@ def add_delta_decay(
         **_: Any,
     ) -> tuple[Any, optax.EmptyState]:
         if parameters is None:
-            raise ValueError(optax.NO_PARAMS_MSG)
+            raise ValueError(
+                "expected parameters, which decay along the inputs, beside gradients; found none"
+            )
 
         def change(
             gradient: jax.Array, weights: jax.Array, given: jax.Array, at_output: jax.Array

@@ -369,7 +369,7 @@ class Learner:
         """The query of each growing layer, [B, D]."""
         recall = Recall(databases, tables, None, cold, self.scores_budget_bytes)
         nnx.merge(self._graph, parameters)(x, recall)
-        return recall.queries
+        return {name: recall.queries[name] for name in self.layers}
 
     def _learn_step(
         self,
