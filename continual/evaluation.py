@@ -11,6 +11,8 @@ from ..stream import StreamConfig, open_source, read_good
 from ..stream.schema import Array, Schema
 from .preparing import Preparation, Prepare
 
+PART = 2048  # held-out examples that are read and predicted at once
+
 
 @dataclass(frozen=True)
 class Score:
@@ -95,7 +97,7 @@ class HeldOut:
         running: Prepare,
         *,
         examples: int | None = None,
-        part: int = 2048,
+        rows: int = 0,
     ) -> Score:
         """Scores held-out examples.
 
@@ -104,16 +106,18 @@ class HeldOut:
           state: its state.
           running: prepares x as the present phase's reader does, with its running statistics.
           examples: how many, from the first on; None: all.
-          part: how many at a time.
+          rows: predicts at least so many at a time, so that tasks of different sizes share one program.
 
         Raises:
           DataError: an example is bad, and the stream's `on_bad_input` is not "skip".
         """
         total = Score()
         stop = min(self.length, examples or self.length)
-        for start in range(0, stop, part):
-            x, y = read_good(self._source, start, min(start + part, stop), self._on_bad_input)
-            outputs = learner.predict(state, self._prepare(x, running))
+        for start in range(0, stop, PART):
+            x, y = read_good(self._source, start, min(start + PART, stop), self._on_bad_input)
+            x = self._prepare(x, running)
+            padding = np.zeros((max(0, rows - len(x)), *x.shape[1:]), x.dtype)
+            outputs = learner.predict(state, np.concatenate([x, padding]))[: len(x)]
             losses = np.asarray(learner.task.loss(jnp.asarray(outputs), jnp.asarray(y)))
             total = total + score(learner.task, outputs, losses, y)
         return total

@@ -1,12 +1,12 @@
 """When a run is evaluated on its tasks, and how the scores are recorded."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..monitoring import EvaluationRow
-from .evaluation import Score
+from .evaluation import PART, Score
 from .process_memory import release_free_memory
 from .tasks import examples_on_the_way, own_task
 from .timing import Stopwatch
@@ -55,9 +55,10 @@ class Examiner:
         return self._run.progress.examples // every > (self._run.progress.examples - batch) // every
 
     def _evaluate(
-        self, names: Iterable[str], examples: int | None, *, counts: bool = True
+        self, names: Collection[str], examples: int | None, *, counts: bool = True
     ) -> dict[str, Score]:
-        scores = {name: self._score(name, examples) for name in names}
+        sizes = [min(PART, self._run.tasks[name].length, examples or PART) for name in names]
+        scores = {name: self._score(name, examples, max(sizes)) for name in names}
         progress, task = self._run.progress, self._run.learner.task
         own = [own_task(self._run.config, phase) for phase in self._run.phases]
         taught = [scores[name] for name in own[: progress.number + 1] if name in scores]
@@ -73,11 +74,13 @@ class Examiner:
         self._run.progress = progress
         return scores
 
-    def _score(self, name: str, examples: int | None) -> Score:
+    def _score(self, name: str, examples: int | None, rows: int) -> Score:
         run = self._run
         with self._watch.part("evaluate"):
             begin = time.perf_counter()
-            score = run.tasks[name].evaluate(run.learner, run.state, run.reader.prepare, examples=examples)
+            score = run.tasks[name].evaluate(
+                run.learner, run.state, run.reader.prepare, examples=examples, rows=rows
+            )
             seconds = time.perf_counter() - begin
             release_free_memory()
         run.recorder.evaluation(
