@@ -1,9 +1,10 @@
 """Retrieval: what a database answers to a batch of queries, with a hand-written backward pass.
 
-Every block gives a partial answer (`scores`); blocks and devices are folded (`fold`). The kernel values of
-the forward pass are reused backward: two passes over keys and values each way and no recomputation.
+Blocks are read as a `plan` says, whole or chunk by chunk. Every run of entries gives a partial answer
+(`scores`); runs and devices are folded (`fold`). Backward is two more passes over keys and values.
 """
 
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
 
@@ -11,9 +12,10 @@ import jax
 import jax.numpy as jnp
 
 from .database import Block
-from .fold import Partial, cotangent, finish, merge, merge_devices
+from .fold import Partial, cotangent, finish, merge, merge_devices, nothing
 from .kernels import Kernel
-from .scores import Coefficients, Entries, gradients, partial_answer, score
+from .plan import SCORES_BUDGET_BYTES, Plan, over_chunks, plan_reading, unchunk
+from .scores import Coefficients, Entries, Scores, gradients, partial_answer, score, scores_kept
 from .sharding import ONE_DEVICE, Shards
 
 
@@ -25,6 +27,7 @@ def retrieve(
     *,
     shards: Shards = ONE_DEVICE,
     trained: bool = False,
+    budget_bytes: int = SCORES_BUDGET_BYTES,
 ) -> jax.Array:
     """Σ c·φ(k, q)·v over all live entries (Eq. 14), or the weighted-softmax ratio (Eq. 8).
 
@@ -37,11 +40,21 @@ def retrieve(
       queries: [B, D].
       shards: the devices that hold the rows.
       trained: whether gradients are wanted for the entries too.
+      budget_bytes: most bytes of scores [N, B] on a device at any time. Scores that fit are kept from the
+        forward to the backward pass, others are computed again.
 
     Returns:
       [B, F]; zeros where there is no entry (or no weight) to answer: the prior.
     """
-    return _retrieve(kernel, trained, shards, tuple(map(Entries.of, blocks)), coefficients, queries)
+    plan = plan_reading(
+        sum(block.slots for block in blocks) // shards.count,
+        queries.shape,
+        itemsize=queries.dtype.itemsize,
+        kept=scores_kept(kernel),
+        budget_bytes=budget_bytes,
+    )
+    reading = _Reading(kernel, plan, shards, trained)
+    return _retrieve(reading, tuple(map(Entries.of, blocks)), coefficients, queries)
 
 
 def contributions(
@@ -65,67 +78,104 @@ def contributions(
       a normalised kernel exp(logit) over the denominator.
     """
 
-    def similarities(rows: Any, whole: Any) -> list[jax.Array]:
-        query, total = whole
-        # The answer's gradient in a numerator is what that numerator's similarities are scaled by.
-        outer = cotangent(total, jnp.ones_like(total.numerator))
-        parts = [score(kernel, e, query) for e in rows]
-        return [s.similarity[:, 0] * outer.in_part(s.maximum).numerator[0, 0] for s in parts]
+    def similarities(rows: Any, query: jax.Array) -> list[jax.Array]:
+        scored = [score(kernel, e, query) for e in rows[0]]
+        parts = [partial_answer(e, c, s) for e, c, s in zip(*rows, scored, strict=True)]
+        # The answer's gradient in a part's numerator is what its similarities are scaled by.
+        whole = merge_devices(shards, reduce(merge, parts))
+        back = cotangent(whole, jnp.ones_like(whole.numerator))
+        return [s.similarity[:, 0] * back.in_part(s.maximum).numerator[0, 0] for s in scored]
 
-    entries = tuple(map(Entries.of, blocks))
-    total = _forward(kernel, False, shards, entries, coefficients, query)[1][4]
-    found = shards.spread(similarities, entries, (query, total), [True] * len(blocks))
+    rows = tuple(map(Entries.of, blocks)), coefficients
+    found = shards.spread(similarities, rows, query, [True] * len(blocks))
     return [(s * c.values, s) for s, c in zip(found, coefficients, strict=True)]
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+@dataclass(frozen=True)
+class _Reading:
+    """What a retrieval is but for its arrays."""
+
+    kernel: Kernel
+    plan: Plan
+    shards: Shards
+    trained: bool
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _retrieve(
-    kernel: Kernel,
-    trained: bool,
-    shards: Shards,
+    reading: _Reading,
     entries: tuple[Entries, ...],
     coefficients: tuple[Coefficients, ...],
     queries: jax.Array,
 ) -> jax.Array:
-    return _forward(kernel, trained, shards, entries, coefficients, queries)[0]
+    return finish(_read(reading, entries, coefficients, queries, saves=False)[0])
 
 
 def _forward(
-    kernel: Kernel,
-    trained: bool,
-    shards: Shards,
+    reading: _Reading,
     entries: tuple[Entries, ...],
     coefficients: tuple[Coefficients, ...],
     queries: jax.Array,
 ) -> tuple[jax.Array, Any]:
+    whole, saved = _read(reading, entries, coefficients, queries, saves=reading.plan.saves)
+    return finish(whole), (entries, coefficients, queries, saved, whole)
+
+
+def _read(
+    reading: _Reading,
+    entries: tuple[Entries, ...],
+    coefficients: tuple[Coefficients, ...],
+    queries: jax.Array,
+    *,
+    saves: bool,
+) -> tuple[Partial, Any]:
+    """What all entries say, and per block the chunks' scores if they are to be saved."""
+    kernel, plan, way = reading.kernel, reading.plan, reading.plan.orientation
+
     def part(rows: Any, queries: jax.Array) -> tuple[Partial, Any]:
-        entries, coefficients = rows
-        saved = [score(kernel, e, queries) for e in entries]
-        parts = [partial_answer(e, c, s) for e, c, s in zip(entries, coefficients, saved, strict=True)]
-        # A leading axis, so that what each device saves can be told apart.
-        return merge_devices(shards, reduce(merge, parts)), jax.tree.map(lambda x: x[None], saved)
+        def add(sum_: Partial, chunk: Any, _: None) -> tuple[Partial, Scores | None]:
+            entries, coefficients = chunk
+            scores = score(kernel, entries, queries, way)
+            return merge(sum_, partial_answer(entries, coefficients, scores, way)), scores if saves else None
 
-    total, saved = shards.spread(part, (entries, coefficients), queries, (False, True))
-    return finish(total), (entries, coefficients, queries, saved, total)
+        batch, features = queries.shape[0], rows[0][0].values.shape[1]
+        whole = nothing(batch, features, queries.dtype, normalised=kernel.normalised)
+        saved = []
+        for block in zip(*rows, strict=True):
+            whole, kept = over_chunks(add, whole, block, plan.chunk)
+            saved.append(kept)
+        return merge_devices(reading.shards, whole), saved
+
+    found: tuple[Partial, Any] = reading.shards.spread(part, (entries, coefficients), queries, (False, True))
+    return found
 
 
-def _backward(kernel: Kernel, trained: bool, shards: Shards, residuals: Any, gradient: jax.Array) -> Any:
-    def part(rows: Any, whole: Any) -> Any:
-        queries, outer = whole
-        entries, coefficients, saved = rows
-        saved = jax.tree.map(lambda x: x[0], saved)
-        found = [
-            gradients(kernel, e, c, s, queries, outer, trained=trained)
-            for e, c, s in zip(entries, coefficients, saved, strict=True)
-        ]
-        by_queries = shards.total(reduce(jnp.add, [each.queries for each in found]))
-        return by_queries, tuple(each.entries for each in found)
+def _backward(reading: _Reading, residuals: Any, gradient: jax.Array) -> Any:
+    entries, coefficients, queries, saved, whole = residuals
+    kernel, plan, way = reading.kernel, reading.plan, reading.plan.orientation
 
-    entries, coefficients, queries, saved, total = residuals
-    by_queries, by_entries = shards.spread(
-        part, (entries, coefficients, saved), (queries, cotangent(total, gradient)), (False, True)
+    def part(rows: Any, known: Any) -> tuple[jax.Array, Any]:
+        queries, back = known
+
+        def add(sum_: jax.Array, chunk: Any, scores: Scores | None) -> tuple[jax.Array, Any]:
+            entries, coefficients = chunk
+            if scores is None:
+                scores = score(kernel, entries, queries, way)
+            found = gradients(
+                kernel, entries, coefficients, scores, queries, back, way, trained=reading.trained
+            )
+            return sum_ + found.queries, found.entries
+
+        by_queries, by_entries = jnp.zeros_like(queries), []
+        for e, c, kept in zip(*rows, strict=True):
+            by_queries, found = over_chunks(add, by_queries, (e, c), plan.chunk, kept)
+            by_entries.append(unchunk(found))
+        return reading.shards.total(by_queries), tuple(by_entries)
+
+    by_queries, by_entries = reading.shards.spread(
+        part, (entries, coefficients, saved), (queries, cotangent(whole, gradient)), (False, True)
     )
-    return by_entries if trained else None, None, by_queries
+    return by_entries if reading.trained else None, None, by_queries
 
 
 _retrieve.defvjp(_forward, _backward)

@@ -1,8 +1,7 @@
 """What a run of entries says to a batch of queries, and the gradients of that: the arithmetic of retrieval.
 
-A run is whatever is read at once: a block, a chunk of one, a chunk from disk. Scores are kept entries-major,
-[n, B], which runs near memory bandwidth for few queries and wide keys. Forward is two products, backward two
-more; the scores may be handed over from one to the other or computed again.
+A run is whatever is read at once: a block, a chunk of one, a chunk from disk. Forward is two products,
+backward two more; the scores may be handed over from one to the other or computed again.
 """
 
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 from .database import Block
 from .fold import Cotangent, Partial
 from .kernels import Kernel, Pairs
+from .orientation import ENTRIES_FIRST, Orientation
 
 
 @jax.tree_util.register_dataclass
@@ -42,8 +42,8 @@ class Entries(NamedTuple):
 class Scores(NamedTuple):
     """A run's similarities to B queries, as the backward pass wants them."""
 
-    similarity: jax.Array  # [n, B] φ, or exp(logit − maximum)
-    dots: jax.Array  # [n, B] ⟨k, q⟩; dropped by the compiler for kernels whose slopes do not need it
+    similarity: jax.Array  # φ, or exp(logit − maximum) with 0 for empty slots; of the orientation's shape
+    dots: jax.Array | None  # ⟨k, q⟩, of the same shape; None where the kernel's slopes do not read it
     maximum: jax.Array | None  # [B] highest logit of a live entry of the run; None for summed kernels
 
 
@@ -54,28 +54,36 @@ class Gradients(NamedTuple):
     entries: Entries | None  # of keys, values and weights; None unless trained
 
 
-def score(kernel: Kernel, entries: Entries, queries: jax.Array) -> Scores:
+def score(
+    kernel: Kernel, entries: Entries, queries: jax.Array, orientation: Orientation = ENTRIES_FIRST
+) -> Scores:
     """The similarities of n entries and B queries [B, D]."""
-    pairs = Pairs(entries.keys @ queries.T, _square_norms(queries), entries.key_norms)
+    dots = orientation.products(entries.keys, queries)
+    pairs = orientation.pairs(dots, _square_norms(queries), entries.key_norms)
     similarity = kernel.similarity(pairs, queries.shape[1])
+    kept = dots if scores_kept(kernel) == 2 else None
     if not kernel.normalised:
-        return Scores(similarity, pairs.dots, None)
+        return Scores(similarity, kept, None)
     # Logits once computed are not computed again: fused twice, a large one rounds differently from its own
     # maximum, and exp() of the difference is 0 or infinite instead of 1.
-    logits = jax.lax.optimization_barrier(jnp.where(entries.live[:, None], similarity, -jnp.inf))
-    maximum = jnp.max(logits, axis=0)
+    live = orientation.across_entries(entries.live)
+    logits = jax.lax.optimization_barrier(jnp.where(live, similarity, -jnp.inf))
+    maximum = jnp.max(logits, axis=orientation.entry_axis)
     finite = jnp.where(jnp.isfinite(maximum), maximum, 0)  # −inf: there is no live entry
-    return Scores(jnp.exp(logits - finite), pairs.dots, maximum)
+    return Scores(jnp.exp(logits - orientation.across_queries(finite)), kept, maximum)
 
 
-def partial_answer(entries: Entries, coefficients: Coefficients, scores: Scores) -> Partial:
+def partial_answer(
+    entries: Entries, coefficients: Coefficients, scores: Scores, orientation: Orientation = ENTRIES_FIRST
+) -> Partial:
     """What the run says to the queries it was scored against."""
     similarity = scores.similarity
-    numerator = _combine(similarity * coefficients.values[:, None], entries.values)
+    factors = similarity * orientation.across_entries(coefficients.values)
+    numerator = orientation.combine(factors, entries.values)
     if scores.maximum is None:
         return Partial(numerator)
-    weights = _effective_weights(entries, coefficients)
-    return Partial(numerator, jnp.sum(weights[:, None] * similarity, axis=0), scores.maximum)
+    weights = orientation.across_entries(_effective_weights(entries, coefficients))
+    return Partial(numerator, orientation.over_entries(weights * similarity), scores.maximum)
 
 
 def gradients(
@@ -85,8 +93,9 @@ def gradients(
     scores: Scores,
     queries: jax.Array,
     whole: Cotangent,
+    orientation: Orientation = ENTRIES_FIRST,
     *,
-    trained: bool,
+    trained: bool = False,
 ) -> Gradients:
     """The gradients in the queries, as far as they come through this run, and in its entries.
 
@@ -97,44 +106,65 @@ def gradients(
       scores: what `score` returned for them and these queries.
       queries: [B, D].
       whole: the gradient in the merged partial of all runs.
+      orientation: of the scores.
       trained: whether gradients are wanted for the entries too.
     """
     cotangent = whole.in_part(scores.maximum)
-    projection = entries.values @ cotangent.numerator.T  # [n, B] ⟨v, g⟩
-    pull = projection * coefficients.values[:, None]  # ∂loss/∂φ
+    pull = orientation.products(entries.values, cotangent.numerator)  # ⟨v, g⟩
+    pull = pull * orientation.across_entries(coefficients.values)  # ∂loss/∂φ
     if cotangent.denominator is not None:
-        pull = pull + _effective_weights(entries, coefficients)[:, None] * cotangent.denominator
+        weights = orientation.across_entries(_effective_weights(entries, coefficients))
+        pull = pull + weights * orientation.across_queries(cotangent.denominator)
         pull = pull * scores.similarity  # ∂loss/∂logit
-    pairs = Pairs(scores.dots, _square_norms(queries), entries.key_norms)
-    slopes = kernel.slopes(scores.similarity, pairs, queries.shape[1])
+    pairs = _pairs(entries, scores, queries, orientation)
+    slopes = orientation.slopes(kernel, scores.similarity, pairs, queries.shape[1])
     by_dot = pull * slopes.by_dot
-    own_slope = jnp.sum(pull * slopes.by_query_norm, axis=0)  # [B] Σ of slopes in ‖q‖²
-    by_queries = _combine(by_dot, entries.keys) + 2 * queries * own_slope[:, None]
+    own_slope = orientation.over_entries(pull * slopes.by_query_norm)  # [B] Σ of slopes in ‖q‖²
+    by_queries = orientation.combine(by_dot, entries.keys) + 2 * queries * own_slope[:, None]
     if not trained:
         return Gradients(by_queries, None)
-    by_keys = by_dot @ queries + 2 * entries.keys * jnp.sum(pull * slopes.by_key_norm, axis=1)[:, None]
-    return Gradients(by_queries, _entry_gradients(entries, coefficients, scores, by_keys, cotangent))
+    key_slope = orientation.over_queries(pull * slopes.by_key_norm)
+    by_keys = orientation.spread(by_dot, queries) + 2 * entries.keys * key_slope[:, None]
+    by_entries = _entry_gradients(entries, coefficients, scores, by_keys, cotangent, orientation)
+    return Gradients(by_queries, by_entries)
+
+
+def scores_kept(kernel: Kernel) -> int:
+    """Arrays of scores that the backward pass wants: the similarities, and perhaps the inner products."""
+    number, pair = jnp.ones(1), jnp.ones((1, 1))
+    traced = jax.make_jaxpr(lambda s, *pairs: kernel.slopes(s, Pairs(*pairs), 1))(pair, pair, number, number)
+    dots = traced.jaxpr.invars[1]
+    read = [v for equation in traced.jaxpr.eqns for v in equation.invars] + list(traced.jaxpr.outvars)
+    return 2 if any(v is dots for v in read) else 1
 
 
 def _entry_gradients(
-    entries: Entries, coefficients: Coefficients, scores: Scores, by_keys: jax.Array, cotangent: Cotangent
+    entries: Entries,
+    coefficients: Coefficients,
+    scores: Scores,
+    by_keys: jax.Array,
+    cotangent: Cotangent,
+    orientation: Orientation,
 ) -> Entries:
-    values = (scores.similarity * coefficients.values[:, None]) @ cotangent.numerator
+    factors = scores.similarity * orientation.across_entries(coefficients.values)
+    values = orientation.spread(factors, cotangent.numerator)
     weights = None
     if cotangent.denominator is not None:
         assert coefficients.weights is not None
-        weights = coefficients.weights * (scores.similarity @ cotangent.denominator)
+        by_weight = scores.similarity * orientation.across_queries(cotangent.denominator)
+        weights = coefficients.weights * orientation.over_queries(by_weight)
     # The norms are functions of the keys, accounted for in the keys' gradient.
     return Entries(by_keys, values, weights, jnp.zeros_like(entries.key_norms), None)  # type: ignore[arg-type]
 
 
+def _pairs(entries: Entries, scores: Scores, queries: jax.Array, orientation: Orientation) -> Pairs:
+    # Where slopes do not read inner products, anything of their shape will do.
+    dots = scores.similarity if scores.dots is None else scores.dots
+    return orientation.pairs(dots, _square_norms(queries), entries.key_norms)
+
+
 def _square_norms(queries: jax.Array) -> jax.Array:
     return jnp.sum(queries * queries, axis=1)
-
-
-def _combine(scores: jax.Array, rows: jax.Array) -> jax.Array:
-    """scores [n, B] and rows [n, F] → [B, F]."""
-    return scores.T @ rows
 
 
 def _effective_weights(entries: Entries, coefficients: Coefficients) -> jax.Array:
