@@ -1,6 +1,8 @@
 """How retrieval reads a block: which way round its scores lie, how many entries at a time, and what is kept.
 
-A block is read whole, or in chunks of equal size and a shorter last one.
+A block is read whole, or in chunks of equal size and a shorter last one. Whole blocks suit few queries and
+wide keys: reading the keys is what takes the time, and a chunk is a copy of its keys. Chunks suit many queries
+and narrow keys: there the scores are what is large, and those of a chunk stay in the cache.
 """
 
 from collections.abc import Callable
@@ -14,9 +16,12 @@ from .orientation import ENTRIES_FIRST, QUERIES_FIRST, Orientation
 
 SCORES_BUDGET_BYTES = 2**28  # of one retrieval, by default
 
-_CHUNK_BYTES = 2**21  # scores of one chunk: what the caches of two cores hold
-_LEAST_CHUNK = 256  # entries; with fewer, adding up the chunks' answers costs as much as the answers
-_FEW_QUERIES = 32  # per product of up to so many queries, reading the keys is what takes the time
+_CHUNK_BYTES = 2**19  # scores of one chunk
+_LEAST_CHUNK = 256  # entries: with fewer, adding up the chunks' answers counts
+_FEW_QUERIES = 32
+_CHUNKED_FROM = 1 / 4  # queries per number of an entry
+_RECOMPUTED_FROM = 1
+_WORKING = 3  # arrays of scores alive while a chunk is worked on
 
 
 @dataclass(frozen=True)
@@ -29,24 +34,43 @@ class Plan:
 
 
 def plan_reading(
-    entries: int, queries: tuple[int, ...], *, itemsize: int, kept: int, budget_bytes: int
+    entries: int, batch: int, width: int, *, itemsize: int, kept: int = 0, budget_bytes: int
 ) -> Plan:
-    """Chooses from shapes alone, by what was measured (see `benchmarks.retrieval`).
+    """Chooses a plan from shapes alone.
+
+    Measured with RBF on two x86 cores with AVX-512 (L2 of 2 MiB each), forward and backward, in ms; width is
+    D = F. Where chunks won or lost depended on B / (D + F) alone:
+
+        entries   width      B   whole, saved      chunks, saved   chunks, computed again
+                               [N, B]   [B, N]         [B, n]           [B, n]
+          6,144    3072     64    155      135            233              230
+         16,384     784     16     33       39             62                -
+          8,192     784    256    140      112            131              161
+         16,384     256    128     67       81             56               61
+         65,536      64     16     17       14             25                -
+         65,536      64     64     80       89             53               53
+         16,384      64    256    114       84             42               36
+         16,384      64   1024    564      693            214              115
 
     Args:
       entries: slots of all blocks on one device, N.
-      queries: their shape, (B, D).
+      batch: queries, B.
+      width: numbers of an entry's key and value, D + F.
       itemsize: bytes of a number.
-      kept: arrays [N, B] that the backward pass wants of the forward pass.
+      kept: arrays of scores that the backward pass wants of the forward pass.
       budget_bytes: most bytes of scores at any time.
     """
-    batch = queries[0]
+    orientation = ENTRIES_FIRST if batch <= _FEW_QUERIES else QUERIES_FIRST
     per_entry = batch * itemsize
-    saves = kept * entries * per_entry <= budget_bytes
-    fits = max(1, budget_bytes // per_entry)
-    if batch <= _FEW_QUERIES:
-        return Plan(ENTRIES_FIRST, fits, saves)
-    return Plan(QUERIES_FIRST, min(fits, max(_LEAST_CHUNK, _CHUNK_BYTES // per_entry)), saves)
+    chunk = entries
+    if batch > _FEW_QUERIES and batch >= _CHUNKED_FROM * width:
+        chunk = min(entries, max(_LEAST_CHUNK, _CHUNK_BYTES // per_entry))
+    if _WORKING * chunk * per_entry > budget_bytes:
+        # What is less than all is copied, so the copies count too.
+        chunk = max(1, budget_bytes // (_WORKING * per_entry + width * itemsize))
+    needed = (kept * entries + _WORKING * chunk) * per_entry
+    saves = batch < _RECOMPUTED_FROM * width and needed <= budget_bytes
+    return Plan(orientation, chunk, saves)
 
 
 def over_chunks(

@@ -48,7 +48,8 @@ def retrieve(
     """
     plan = plan_reading(
         sum(block.slots for block in blocks) // shards.count,
-        queries.shape,
+        queries.shape[0],
+        blocks[0].keys.shape[1] + blocks[0].values.shape[1],
         itemsize=queries.dtype.itemsize,
         kept=scores_kept(kernel),
         budget_bytes=budget_bytes,
