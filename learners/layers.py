@@ -16,6 +16,7 @@ from ..memory.cold import ColdPart
 from ..memory.database import Database
 from ..memory.kernels import Kernel
 from ..memory.nearest import nearest_square_distances
+from ..memory.plan import SCORES_BUDGET_BYTES
 from ..memory.policies import MemoryConfig
 from ..memory.retrieval import retrieve
 from ..memory.tiers import Tiers, retrieve_tiers
@@ -66,7 +67,7 @@ class Recall:
     tables: Mapping[str, CoefficientTable | None]
     probes: Mapping[str, jax.Array] | None = None
     cold: Mapping[str, ColdPart] = field(default_factory=dict)  # of memories that have one; never in `jit`
-    scores_budget_bytes: int = 2**26  # for them
+    scores_budget_bytes: int = SCORES_BUDGET_BYTES  # most bytes of scores of a layer at any time
     queries: dict[str, jax.Array] = field(default_factory=dict)
     outputs: dict[str, jax.Array] = field(default_factory=dict)
     nearest: dict[str, jax.Array] = field(default_factory=dict)  # squared distances, where admission asks
@@ -96,11 +97,11 @@ class Recall:
             if distances is not None:
                 self.nearest[layer.name] = distances
             return output
-        blocks, shards = database.blocks, database.shards
+        blocks, shards, budget = database.blocks, database.shards, self.scores_budget_bytes
         coefficients = tuple(block_coefficients(block, table) for block in blocks)
         if asks_nearest:
-            self.nearest[layer.name] = nearest_square_distances(blocks, queries, shards)
-        return retrieve(kernel, blocks, coefficients, queries, shards=shards)
+            self.nearest[layer.name] = nearest_square_distances(blocks, queries, shards, budget_bytes=budget)
+        return retrieve(kernel, blocks, coefficients, queries, shards=shards, budget_bytes=budget)
 
 
 def rms_norm(x: jax.Array, epsilon: float = 1e-6) -> jax.Array:

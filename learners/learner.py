@@ -25,6 +25,7 @@ from ..memory.cold import ColdChunk, ColdPart
 from ..memory.database import COUNTERS, Database, Rows
 from ..memory.explain import Contribution, explain
 from ..memory.layout import Layout
+from ..memory.plan import SCORES_BUDGET_BYTES
 from ..memory.policies import Occupancy, admit, append, prune
 from ..memory.retrieval import retrieve
 from ..memory.sharding import ONE_DEVICE, Shards
@@ -36,6 +37,8 @@ from .layers import GrowingSpec, Recall
 from .losses import Task
 from .networks import Network
 
+# Examples of one call that predicts: more make it no faster, and every number of them is compiled.
+_PREDICTED_AT_ONCE = 1024
 _QUERIES_BYTES = 2**28  # of the queries of one layer in a pass over the disk
 _ALL_HOT: Mapping[str, ColdPart] = {}  # no memory has a cold part
 
@@ -116,7 +119,7 @@ class Learner:
       optimiser: trains the network's parameters on the batch-mean loss; growing layers need none. It is also
         given `inputs` and `output_gradients` of dense layers (see `dense`).
       shards: the devices that the databases' rows are spread over.
-      scores_budget_bytes: most bytes of scores [N, B] that a prediction materialises per block of queries.
+      scores_budget_bytes: most bytes of scores [N, B] of a layer on a device at any time.
       spill_folder: where entries go that exceed a memory's byte budget; None: a temporary folder.
 
     Raises:
@@ -129,7 +132,7 @@ class Learner:
         task: Task,
         optimiser: optax.GradientTransformation | None = None,
         shards: Shards = ONE_DEVICE,
-        scores_budget_bytes: int = 2**26,
+        scores_budget_bytes: int = SCORES_BUDGET_BYTES,
         spill_folder: Path | None = None,
     ) -> None:
         self.task = task
@@ -181,7 +184,7 @@ class Learner:
         return State(0, memories, parameters, self._optimiser.init(parameters))
 
     def predict(self, state: State, x: np.ndarray) -> np.ndarray:
-        """Outputs [n, C] for examples x [n, …], in blocks of queries within the scores' budget."""
+        """Outputs [n, C] for examples x [n, …]."""
         databases, tables, cold = self._databases(state), self._tables(state), self._cold(state)
         predict = partial(self._predict_step, cold=cold) if cold else self._predict
         size = max(1, min(self._query_block(state), len(x)))
@@ -203,8 +206,15 @@ class Learner:
             tiers = Tiers(memory.database, memory.cold, table)
             return np.asarray(retrieve_tiers(kernel, tiers, self._floating(queries))[0])
         coefficients = tuple(block_coefficients(block, table) for block in blocks)
-        shards = memory.database.shards
-        return np.asarray(retrieve(kernel, blocks, coefficients, self._floating(queries), shards=shards))
+        answers = retrieve(
+            kernel,
+            blocks,
+            coefficients,
+            self._floating(queries),
+            shards=memory.database.shards,
+            budget_bytes=self.scores_budget_bytes,
+        )
+        return np.asarray(answers)
 
     def explain(
         self, state: State, x: np.ndarray, layer: str, *, count: int = 5, output: int | None = None
@@ -309,8 +319,7 @@ class Learner:
         if self._cold(state):  # every block of queries reads the whole disk; scores are kept small there
             widest = max(layer.spec.key_features for layer in self.layers.values())
             return max(16, _QUERIES_BYTES // (itemsize * widest))
-        rows = max([memory.database.capacity for memory in state.memories.values()], default=1)
-        return max(16, self.scores_budget_bytes // (itemsize * rows))
+        return _PREDICTED_AT_ONCE
 
     def _databases(self, state: State) -> dict[str, Database]:
         return {name: memory.database for name, memory in state.memories.items()}

@@ -1,8 +1,8 @@
 """How retrieval reads a block: which way round its scores lie, how many entries at a time, and what is kept.
 
 A block is read whole, or in chunks of equal size and a shorter last one. Whole blocks suit few queries and
-wide keys: reading the keys is what takes the time, and a chunk is a copy of its keys. Chunks suit many queries
-and narrow keys: there the scores are what is large, and those of a chunk stay in the cache.
+wide keys: reading the keys is what takes the time, and a chunk is a copy of its keys. Chunks suit many
+queries and narrow keys: there the scores are what is large, and those of a chunk stay in the cache.
 """
 
 from collections.abc import Callable

@@ -178,14 +178,15 @@ def test_predictions_do_not_depend_on_the_budget_of_scores() -> None:
     state = learner.init(jax.random.key(0))
     for batch in stream(6, seed=8):
         state, _ = learner.update(state, batch)
-    x = np.random.default_rng(9).normal(size=(37, D))  # queries in blocks of 16: two and a part
+    x = np.random.default_rng(9).normal(size=(2085, D))  # 1024 at a time: twice and a part
     expected = learner.predict(state, x)
     learner.scores_budget_bytes = 1
+    learner.drop_programs()
     found = learner.predict(state, x)
-    assert found.shape == (37, 3)
+    assert found.shape == (2085, 3)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(learner.predict(state, x[:32]), found[:32])
-    np.testing.assert_allclose(learner.predict(state, x.reshape(37, 2, 2)), found, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(learner.predict(state, x[:1024]), found[:1024])
+    np.testing.assert_allclose(learner.predict(state, x.reshape(2085, 2, 2)), found, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(learner.predict(state, x), found)
 
 
