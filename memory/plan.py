@@ -21,7 +21,7 @@ _LEAST_CHUNK = 256  # entries: with fewer, adding up the chunks' answers counts
 _FEW_QUERIES = 32
 _CHUNKED_FROM = 1 / 4  # queries per number of an entry
 _RECOMPUTED_FROM = 1
-_WORKING = 3  # arrays of scores alive while a chunk is worked on
+_WORKING = 6  # arrays of scores alive at once in the backward pass of a chunk, as XLA compiles it
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Plan:
     """How to read the blocks of a database."""
 
     orientation: Orientation
-    chunk: int  # entries scored at once
+    chunk: int | None  # entries scored at once; None: all of a block
     saves: bool  # whether the backward pass gets the scores of the forward pass, or computes them again
 
 
@@ -61,23 +61,24 @@ def plan_reading(
       budget_bytes: most bytes of scores at any time.
     """
     orientation = ENTRIES_FIRST if batch <= _FEW_QUERIES else QUERIES_FIRST
-    per_entry = batch * itemsize
-    chunk = entries
-    if batch > _FEW_QUERIES and batch >= _CHUNKED_FROM * width:
-        chunk = min(entries, max(_LEAST_CHUNK, _CHUNK_BYTES // per_entry))
-    if _WORKING * chunk * per_entry > budget_bytes:
-        # What is less than all is copied, so the copies count too.
-        chunk = max(1, budget_bytes // (_WORKING * per_entry + width * itemsize))
-    needed = (kept * entries + _WORKING * chunk) * per_entry
-    saves = batch < _RECOMPUTED_FROM * width and needed <= budget_bytes
-    return Plan(orientation, chunk, saves)
+    per_entry, whole = batch * itemsize, entries * batch * itemsize
+    narrow = batch > _FEW_QUERIES and batch >= _CHUNKED_FROM * width
+    if not narrow and (kept + _WORKING) * whole <= budget_bytes:
+        return Plan(orientation, None, saves=True)
+    # A chunk is a copy of its entries, which counts too.
+    working = _WORKING * per_entry + width * itemsize
+    chunk = max(1, budget_bytes // working)
+    if narrow:
+        chunk = min(chunk, max(_LEAST_CHUNK, _CHUNK_BYTES // per_entry))
+    saves = batch < _RECOMPUTED_FROM * width and kept * whole + chunk * working <= budget_bytes
+    return Plan(orientation, min(chunk, entries), saves)
 
 
 def over_chunks(
     function: Callable[[Any, Any, Any], tuple[Any, Any]],
     first: Any,
     rows: Any,
-    chunk: int,
+    chunk: int | None,
     given: list[Any] | None = None,
 ) -> tuple[Any, list[Any]]:
     """Runs `carry, result = function(carry, part of rows, given)` over the chunks of a block, in order.
@@ -86,7 +87,7 @@ def over_chunks(
       function: what is done with a chunk.
       first: the carry at the start.
       rows: arrays [n, …].
-      chunk: rows of a chunk.
+      chunk: rows of a chunk; None: all at once.
       given: what an earlier `over_chunks` of the same rows returned, if its results are wanted.
 
     Returns:
@@ -110,12 +111,14 @@ def unchunk(results: list[Any]) -> Any:
 class _Stretch(NamedTuple):
     """Consecutive chunks of equal size."""
 
-    start: int
+    start: int | None  # None: it is all, and need not be cut out, which would be a copy
     size: int
     times: int
 
 
-def _stretches(rows: int, chunk: int) -> list[_Stretch]:
+def _stretches(rows: int, chunk: int | None) -> list[_Stretch]:
+    if chunk is None:
+        return [_Stretch(None, rows, 1)]
     count, rest = divmod(rows, chunk)
     stretches = [_Stretch(0, chunk, count), _Stretch(count * chunk, rest, 1)]
     return [stretch for stretch in stretches if stretch.size * stretch.times > 0]
@@ -124,20 +127,23 @@ def _stretches(rows: int, chunk: int) -> list[_Stretch]:
 def _over_stretch(
     function: Callable[[Any, Any, Any], tuple[Any, Any]], carry: Any, rows: Any, stretch: _Stretch, given: Any
 ) -> tuple[Any, Any]:
-    def part(start: Any) -> Any:
-        # Not sliced where it is all there is: a slice would be copied.
-        if stretch.size == _length(rows):
-            return rows
-        return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, stretch.size), rows)
-
-    if stretch.times == 1:
-        carry, result = function(carry, part(stretch.start), jax.tree.map(lambda x: x[0], given))
+    def once(carry: Any, part: Any) -> tuple[Any, Any]:
+        carry, result = function(carry, part, jax.tree.map(lambda x: x[0], given))
         return carry, jax.tree.map(lambda x: x[None], result)
 
     def step(carry: Any, at: tuple[jax.Array, Any]) -> tuple[Any, Any]:
         return function(carry, part(at[0]), at[1])
 
+    def part(start: jax.Array) -> Any:
+        return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, stretch.size), rows)
+
+    if stretch.start is None:
+        return once(carry, rows)
     starts = stretch.start + stretch.size * jnp.arange(stretch.times)
+    # Not before what comes first is done: all at once, the chunks would need memory at once.
+    carry, starts = jax.lax.optimization_barrier((carry, starts))
+    if stretch.times == 1:
+        return once(carry, part(starts[0]))
     return jax.lax.scan(step, carry, (starts, given))
 
 

@@ -1,13 +1,18 @@
 """The slow obvious forms of kernels and retrieval that tests compare with, in NumPy and in plain jnp."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import sqrt
 from types import ModuleType
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from lamina.memory import nearest, retrieval
 from lamina.memory.database import EMPTY, Block, empty_block
 from lamina.memory.kernels import (
     RBF,
@@ -21,6 +26,8 @@ from lamina.memory.kernels import (
     RationalQuadratic,
     WeightedSoftmax,
 )
+from lamina.memory.plan import Plan
+from lamina.memory.retrieval import retrieve
 from lamina.memory.scores import Coefficients
 
 Array = Any  # NumPy's or JAX's
@@ -159,6 +166,67 @@ def answer(case: KernelCase, memory: Memory, queries: Array, xp: ModuleType = np
         weights = memory.weights * memory.weight_coefficients
         output = output / xp.einsum("nb,n->b", similarity, weights)[:, None]
     return output
+
+
+Differentiated = tuple[list[jax.Array], list[jax.Array], list[jax.Array] | None, jax.Array]
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def pullback(
+    kernel: Kernel,
+    trained: bool,
+    plan: Plan | None,
+    blocks: tuple[Block, ...],
+    coefficients: tuple[Coefficients, ...],
+    queries: jax.Array,
+    cotangent: jax.Array,
+) -> tuple[jax.Array, Differentiated]:
+    """The output, and gradients of ⟨output, cotangent⟩ in keys, values, weights (per block) and queries."""
+
+    def output(keys: Any, values: Any, weights: Any, queries: jax.Array) -> jax.Array:
+        columns = zip(blocks, keys, values, weights or [None] * len(blocks), strict=True)
+        rebuilt = tuple(replace(b, keys=k, values=v, weights=w) for b, k, v, w in columns)
+        return retrieve(kernel, rebuilt, coefficients, queries, trained=trained)
+
+    weights = [b.weights for b in blocks] if kernel.normalised else None
+    with following(plan):
+        y, back = jax.vjp(output, [b.keys for b in blocks], [b.values for b in blocks], weights, queries)
+        return y, back(cotangent)
+
+
+def run(
+    case: KernelCase,
+    memory: Memory,
+    queries: np.ndarray,
+    cotangent: np.ndarray,
+    *,
+    plan: Plan | None = None,
+    trained: bool = True,
+) -> tuple[np.ndarray, list[np.ndarray | None]]:
+    """The output and the gradients in keys, values, weights and queries, over all slots."""
+    normalised = case.kernel.normalised
+    y, gradients = pullback(
+        case.kernel,
+        trained,
+        plan,
+        memory.blocks(normalised),
+        memory.coefficients(normalised),
+        jnp.asarray(queries),
+        jnp.asarray(cotangent),
+    )
+    *entries, by_queries = gradients
+    joined = [None if g is None else np.concatenate([np.asarray(part) for part in g]) for g in entries]
+    return np.asarray(y), [*joined, np.asarray(by_queries)]
+
+
+@contextmanager
+def following(plan: Plan | None) -> Iterator[None]:
+    """What is traced herein is read by that plan, whatever would be chosen."""
+    with pytest.MonkeyPatch.context() as patch:
+        if plan is not None:
+            for module in (retrieval, nearest):
+                patch.setattr(module, "plan_reading", lambda *shapes, **options: plan)
+        yield
 
 
 def finite_differences(

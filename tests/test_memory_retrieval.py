@@ -1,5 +1,6 @@
 """Retrieval and its hand-written backward pass, for every kernel of `memory_reference.KERNELS`."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -8,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from lamina.memory.database import Block, empty_block
-from lamina.memory.kernels import RBF, Kernel
+from lamina.memory.database import empty_block
+from lamina.memory.kernels import RBF
 from lamina.memory.nearest import nearest_square_distances
+from lamina.memory.orientation import ENTRIES_FIRST, QUERIES_FIRST
+from lamina.memory.plan import Plan
 from lamina.memory.retrieval import retrieve
-from lamina.memory.scores import Coefficients
 from memory_reference import (
     KERNELS,
     NORMALISED,
@@ -22,6 +24,9 @@ from memory_reference import (
     answer,
     finite_differences,
     random_memory,
+)
+from memory_reference import (
+    run as retrieved,
 )
 
 every_kernel = pytest.mark.parametrize("case", KERNELS, ids=str)
@@ -38,46 +43,25 @@ MEMORIES = {
 }
 every_memory = pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES.keys())
 
-Differentiated = tuple[list[jax.Array], list[jax.Array], list[jax.Array] | None, jax.Array]
+PLANS = {
+    "as chosen": None,  # for so little: blocks whole, entries first, scores saved
+    "chunks of 4, queries first, computed again": Plan(QUERIES_FIRST, 4, saves=False),
+}
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def pullback(
-    kernel: Kernel,
-    trained: bool,
-    blocks: tuple[Block, ...],
-    coefficients: tuple[Coefficients, ...],
-    queries: jax.Array,
-    cotangent: jax.Array,
-) -> tuple[jax.Array, Differentiated]:
-    """The output, and gradients of ⟨output, cotangent⟩ in keys, values, weights (per block) and queries."""
-
-    def output(keys: Any, values: Any, weights: Any, queries: jax.Array) -> jax.Array:
-        columns = zip(blocks, keys, values, weights or [None] * len(blocks), strict=True)
-        rebuilt = tuple(replace(b, keys=k, values=v, weights=w) for b, k, v, w in columns)
-        return retrieve(kernel, rebuilt, coefficients, queries, trained=trained)
-
-    weights = [b.weights for b in blocks] if kernel.normalised else None
-    y, back = jax.vjp(output, [b.keys for b in blocks], [b.values for b in blocks], weights, queries)
-    return y, back(cotangent)
+OTHER_PLANS = (
+    Plan(ENTRIES_FIRST, 1, saves=True),
+    Plan(ENTRIES_FIRST, 4, saves=False),
+    Plan(QUERIES_FIRST, 3, saves=True),
+    Plan(QUERIES_FIRST, 100, saves=False),
+)
+Run = Callable[..., tuple[np.ndarray, list[np.ndarray | None]]]
 
 
-def run(
-    case: KernelCase, memory: Memory, queries: np.ndarray, cotangent: np.ndarray, *, trained: bool = True
-) -> tuple[np.ndarray, list[np.ndarray | None]]:
-    """The output and the gradients in keys, values, weights and queries, over all slots."""
-    normalised = case.kernel.normalised
-    y, gradients = pullback(
-        case.kernel,
-        trained,
-        memory.blocks(normalised),
-        memory.coefficients(normalised),
-        jnp.asarray(queries),
-        jnp.asarray(cotangent),
-    )
-    *entries, by_queries = gradients
-    joined = [None if g is None else np.concatenate([np.asarray(part) for part in g]) for g in entries]
-    return np.asarray(y), [*joined, np.asarray(by_queries)]
+@pytest.fixture(params=PLANS.values(), ids=PLANS.keys())
+def run(request: pytest.FixtureRequest) -> Run:
+    """Retrieval by either plan, which are held to every contract below."""
+    return partial(retrieved, plan=request.param)
 
 
 def draw(seed: int, batch: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -87,7 +71,7 @@ def draw(seed: int, batch: int = 4) -> tuple[np.ndarray, np.ndarray]:
 
 @every_kernel
 @every_memory
-def test_value_and_all_gradients(case: KernelCase, memory: Memory) -> None:
+def test_value_and_all_gradients(run: Run, case: KernelCase, memory: Memory) -> None:
     queries, cotangent = draw(10)
 
     def loss(keys: Any, values: Any, weights: Any, queries: Any, xp: Any = np) -> Any:
@@ -110,7 +94,20 @@ def test_value_and_all_gradients(case: KernelCase, memory: Memory) -> None:
 
 
 @every_kernel
-def test_entries_are_constants_unless_trained(case: KernelCase) -> None:
+def test_every_plan_gives_the_same(case: KernelCase) -> None:
+    memory, (queries, cotangent) = MEMORIES["several blocks, empty slots between"], draw(24)
+    with jax.enable_x64(True):
+        value, gradients = retrieved(case, memory, queries, cotangent)
+        for plan in OTHER_PLANS:
+            other_value, other = retrieved(case, memory, queries, cotangent, plan=plan)
+            np.testing.assert_allclose(other_value, value, rtol=1e-12, atol=1e-14, err_msg=str(plan))
+            for found, expected in zip(other, gradients, strict=True):
+                if expected is not None:
+                    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-13, err_msg=str(plan))
+
+
+@every_kernel
+def test_entries_are_constants_unless_trained(run: Run, case: KernelCase) -> None:
     memory, (queries, cotangent) = MEMORIES["several blocks"].astype(np.float32), map(np.float32, draw(11))
     value, gradients = run(case, memory, queries, cotangent)
     other_value, other = run(case, memory, queries, cotangent, trained=False)
@@ -120,7 +117,7 @@ def test_entries_are_constants_unless_trained(case: KernelCase) -> None:
 
 
 @every_kernel
-def test_cutting_into_blocks_changes_nothing(case: KernelCase) -> None:
+def test_cutting_into_blocks_changes_nothing(run: Run, case: KernelCase) -> None:
     queries, cotangent = draw(12)
     memory = MEMORIES["several blocks, empty slots between"]
     with jax.enable_x64(True):
@@ -133,7 +130,7 @@ def test_cutting_into_blocks_changes_nothing(case: KernelCase) -> None:
 
 
 @every_kernel
-def test_empty_database_answers_zeros(case: KernelCase) -> None:
+def test_empty_database_answers_zeros(run: Run, case: KernelCase) -> None:
     memory = replace(MEMORIES["several blocks"], live=np.zeros(11, bool))
     value, gradients = run(case, memory.astype(np.float32), *map(np.float32, draw(13)))
     np.testing.assert_array_equal(value, np.zeros((4, 2)))
@@ -142,7 +139,7 @@ def test_empty_database_answers_zeros(case: KernelCase) -> None:
 
 
 @every_kernel
-def test_one_entry(case: KernelCase) -> None:
+def test_one_entry(run: Run, case: KernelCase) -> None:
     memory = replace(MEMORIES["several blocks"], live=np.arange(11) == 5)
     queries, cotangent = draw(14)
     value, _ = run(case, memory.astype(np.float32), np.float32(queries), np.float32(cotangent))
@@ -155,7 +152,7 @@ def test_one_entry(case: KernelCase) -> None:
 
 
 @every_kernel
-def test_duplicate_keys_act_as_one_entry_of_summed_value_and_weight(case: KernelCase) -> None:
+def test_duplicate_keys_act_as_one_entry_of_summed_value_and_weight(run: Run, case: KernelCase) -> None:
     memory = random_memory(SEVERAL, 6, ones=True)
     twins = replace(memory, keys=np.where(np.arange(11)[:, None] == 7, memory.keys[2], memory.keys))
     merged = replace(twins, values=twins.values.copy(), weights=twins.weights.copy(), live=np.arange(11) != 7)
@@ -170,7 +167,7 @@ def test_duplicate_keys_act_as_one_entry_of_summed_value_and_weight(case: Kernel
 
 
 @every_kernel
-def test_a_query_that_is_a_key(case: KernelCase) -> None:
+def test_a_query_that_is_a_key(run: Run, case: KernelCase) -> None:
     memory = MEMORIES["several blocks"]
     queries, cotangent = memory.keys[[0, 3, 4, 10]], draw(16)[1]
     value, gradients = run(case, memory.astype(np.float32), np.float32(queries), np.float32(cotangent))
@@ -179,7 +176,7 @@ def test_a_query_that_is_a_key(case: KernelCase) -> None:
     np.testing.assert_allclose(gradients[3], slow, rtol=1e-4, atol=1e-5)
 
 
-def test_rbf_at_its_only_key_is_the_value_with_gradient_zero() -> None:
+def test_rbf_at_its_only_key_is_the_value_with_gradient_zero(run: Run) -> None:
     memory = replace(MEMORIES["several blocks"], live=np.arange(11) == 5)
     with jax.enable_x64(True):
         value, gradients = run(KernelCase(RBF(0.8), np.sum), memory, memory.keys[[5] * 4], draw(17)[1])
@@ -188,7 +185,7 @@ def test_rbf_at_its_only_key_is_the_value_with_gradient_zero() -> None:
 
 
 @every_kernel
-def test_float32_agrees_with_float64(case: KernelCase) -> None:
+def test_float32_agrees_with_float64(run: Run, case: KernelCase) -> None:
     memory, (queries, cotangent) = MEMORIES["several blocks, empty slots between"], draw(18)
     single = run(case, memory.astype(np.float32), np.float32(queries), np.float32(cotangent))
     with jax.enable_x64(True):
@@ -202,7 +199,7 @@ def test_float32_agrees_with_float64(case: KernelCase) -> None:
 
 @every_kernel
 @pytest.mark.parametrize("scale", [1e-30, 1e6])
-def test_any_magnitude_is_finite(case: KernelCase, scale: float) -> None:
+def test_any_magnitude_is_finite(run: Run, case: KernelCase, scale: float) -> None:
     memory, (queries, cotangent) = MEMORIES["several blocks"], draw(19)
     memory = replace(memory, keys=scale * memory.keys).astype(np.float32)
     queries = np.float32(np.concatenate([scale * queries[:3], memory.keys[:1]]))
@@ -216,7 +213,7 @@ def test_any_magnitude_is_finite(case: KernelCase, scale: float) -> None:
 
 
 @pytest.mark.parametrize("case", NORMALISED, ids=str)
-def test_no_weight_at_all_answers_the_prior(case: KernelCase) -> None:
+def test_no_weight_at_all_answers_the_prior(run: Run, case: KernelCase) -> None:
     memory = MEMORIES["several blocks"]
     memory = replace(memory, weights=np.zeros(11)).astype(np.float32)
     value, gradients = run(case, memory, *map(np.float32, draw(20)))
@@ -225,7 +222,7 @@ def test_no_weight_at_all_answers_the_prior(case: KernelCase) -> None:
 
 
 @pytest.mark.parametrize("case", SUMMED, ids=str)
-def test_twice_the_values_is_twice_the_answer(case: KernelCase) -> None:
+def test_twice_the_values_is_twice_the_answer(run: Run, case: KernelCase) -> None:
     memory, (queries, cotangent) = MEMORIES["several blocks"], draw(21)
     memory = memory.astype(np.float32)
     once, _ = run(case, memory, np.float32(queries), np.float32(cotangent))

@@ -14,11 +14,13 @@ from lamina.learners.config import LearnerConfig, RBFConfig, SoftmaxConfig
 from lamina.memory import MemoryConfig, Occupancy, Store, append, empty_database, prune
 from lamina.memory.database import Database, Rows
 from lamina.memory.nearest import nearest_square_distances
+from lamina.memory.orientation import QUERIES_FIRST
 from lamina.memory.persist import TableMap, database_meta, load_database, table_change
+from lamina.memory.plan import Plan
 from lamina.memory.retrieval import retrieve
 from lamina.memory.scores import Coefficients
 from lamina.memory.sharding import AXIS, ONE_DEVICE, Shards
-from memory_reference import KERNELS, KernelCase
+from memory_reference import KERNELS, KernelCase, following
 
 STEPS, BATCH, FEATURES = 20, 4, 6
 MEMORIES = {
@@ -64,6 +66,9 @@ def test_rows_lie_on_their_devices(devices: int) -> None:
     assert max(balance) - min(balance) <= 1
 
 
+CHUNKED = Plan(QUERIES_FIRST, 3, saves=True)  # of 4 to 8 rows of a block on a device
+
+
 @pytest.mark.parametrize("devices", [2, 4, 8])
 @pytest.mark.parametrize("case", KERNELS, ids=str)
 def test_retrieval_equals_one_device(case: KernelCase, devices: int, draw: np.random.Generator) -> None:
@@ -71,6 +76,17 @@ def test_retrieval_equals_one_device(case: KernelCase, devices: int, draw: np.ra
     found = [answers(case, filled(Shards.over(n), 37, case.kernel.normalised), queries) for n in (1, devices)]
     for expected, spread in zip(*found, strict=True):
         np.testing.assert_allclose(spread, expected, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("saves", [True, False])
+@pytest.mark.parametrize("case", KERNELS, ids=str)
+def test_chunks_on_devices_equal_one_device(case: KernelCase, saves: bool, draw: np.random.Generator) -> None:
+    queries = jnp.asarray(draw.normal(size=(BATCH, FEATURES)), jnp.float32)
+    expected = answers(case, filled(ONE_DEVICE, 37, case.kernel.normalised), queries)
+    with following(replace(CHUNKED, saves=saves)):
+        found = answers(case, filled(Shards.over(4), 37, case.kernel.normalised), queries)
+    for one, spread in zip(expected, found, strict=True):
+        np.testing.assert_allclose(spread, one, rtol=2e-4, atol=2e-5)
 
 
 def answers(case: KernelCase, database: Database, queries: jax.Array) -> tuple[np.ndarray, ...]:
@@ -91,8 +107,9 @@ def answers(case: KernelCase, database: Database, queries: jax.Array) -> tuple[n
     return tuple(np.asarray(x) for x in run(database.blocks, queries))
 
 
+@pytest.mark.parametrize("plan", [None, CHUNKED], ids=["whole", "chunks"])
 @pytest.mark.parametrize(("kind", "collective"), [("RBF", "all-reduce"), ("WeightedSoftmax", "all-gather")])
-def test_one_collective_each_way(kind: str, collective: str, draw: np.random.Generator) -> None:
+def test_one_collective_each_way(kind: str, collective: str, plan: Plan | None) -> None:
     case = next(case for case in KERNELS if str(case) == kind)
     database = filled(Shards.over(4), 37, case.kernel.normalised)
     ones = tuple(
@@ -104,8 +121,9 @@ def test_one_collective_each_way(kind: str, collective: str, draw: np.random.Gen
     def output(q: jax.Array, blocks: object) -> jax.Array:
         return jnp.sum(retrieve(case.kernel, blocks, ones, q, shards=database.shards))
 
-    forward = jax.jit(output).lower(queries, database.blocks).compile().as_text()
-    both = jax.jit(jax.grad(output)).lower(queries, database.blocks).compile().as_text()
+    with following(plan):
+        forward = jax.jit(output).lower(queries, database.blocks).compile().as_text()
+        both = jax.jit(jax.grad(output)).lower(queries, database.blocks).compile().as_text()
     assert count(forward, collective) == 1
     assert count(forward, "all-reduce") + count(forward, "all-gather") == 1
     assert count(both, "all-reduce") + count(both, "all-gather") <= 2

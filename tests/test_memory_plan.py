@@ -1,0 +1,127 @@
+"""Which plan is chosen, that chunks cover a block, and that no plan exceeds its budget of scores."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from lamina.memory.kernels import RBF, Kernel, Laplace, WeightedSoftmax
+from lamina.memory.nearest import nearest_square_distances
+from lamina.memory.orientation import ENTRIES_FIRST, QUERIES_FIRST
+from lamina.memory.plan import SCORES_BUDGET_BYTES, Plan, over_chunks, plan_reading, unchunk
+from lamina.memory.retrieval import retrieve
+from lamina.memory.scores import scores_kept
+from memory_reference import KERNELS, KernelCase, following, random_memory
+
+# (N, D, F, B) → the plan measured best on a CPU
+CHOICES = {
+    (25_000, 3072, 3072, 16): Plan(ENTRIES_FIRST, None, saves=True),
+    (25_000, 3072, 3072, 64): Plan(QUERIES_FIRST, None, saves=True),
+    (100_000, 784, 784, 16): Plan(ENTRIES_FIRST, None, saves=True),
+    (131_072, 64, 64, 1024): Plan(QUERIES_FIRST, 256, saves=False),
+    (1_000_000, 64, 64, 64): Plan(QUERIES_FIRST, 2048, saves=True),
+    (1_000, 64, 10, 1): Plan(ENTRIES_FIRST, None, saves=True),
+    (100, 8, 8, 1024): Plan(QUERIES_FIRST, 100, saves=False),
+    # More than the budget holds, saved or at once.
+    (10_000_000, 64, 64, 64): Plan(QUERIES_FIRST, 2048, saves=False),
+    (100_000, 3072, 3072, 1024): Plan(QUERIES_FIRST, 5461, saves=False),
+}
+
+
+@pytest.mark.parametrize("shape", CHOICES, ids=str)
+def test_chosen_plan(shape: tuple[int, int, int, int]) -> None:
+    entries, keys, values, batch = shape
+    plan = plan_reading(entries, batch, keys + values, itemsize=4, kept=1, budget_bytes=SCORES_BUDGET_BYTES)
+    assert plan == CHOICES[shape]
+
+
+@pytest.mark.parametrize("budget", [0, 1, 10**4, 10**6, 10**8])
+@pytest.mark.parametrize("batch", [1, 40, 5000])
+def test_a_plan_keeps_to_any_budget_but_one_entry(budget: int, batch: int) -> None:
+    plan = plan_reading(7777, batch, 20, itemsize=8, kept=2, budget_bytes=budget)
+    chunk = 7777 if plan.chunk is None else plan.chunk
+    assert 1 <= chunk <= 7777
+    copied = 0 if plan.chunk is None else 20
+    assert chunk == 1 or chunk * (batch + copied) * 8 <= budget
+    assert not plan.saves or 2 * 7777 * batch * 8 <= budget
+
+
+@pytest.mark.parametrize(("rows", "chunk"), [(12, c) for c in (None, 12, 4, 5, 7, 1, 99)] + [(1, 1)])
+def test_chunks_cover_every_row_once_in_order(rows: int, chunk: int | None) -> None:
+    data = jnp.arange(2 * rows).reshape(rows, 2)
+
+    def step(seen: jax.Array, part: jax.Array, given: Any) -> tuple[jax.Array, jax.Array]:
+        return seen * 3 + jnp.sum(part), part if given is None else part + given
+
+    _, results = over_chunks(step, jnp.zeros((), int), data, chunk)
+    np.testing.assert_array_equal(unchunk(results), data)
+    _, again = over_chunks(step, jnp.zeros((), int), data, chunk, results)
+    np.testing.assert_array_equal(unchunk(again), 2 * data)
+
+
+def test_the_carry_goes_through_chunks_in_order() -> None:
+    digits = jnp.array([3, 1, 4, 1, 5, 9, 2])
+    number, _ = over_chunks(
+        lambda carry, part, _: (carry * 10 ** len(part) + jnp.sum(part), None), jnp.zeros((), int), digits, 3
+    )
+    assert number == ((3 + 1 + 4) * 1000 + (1 + 5 + 9)) * 10 + 2
+
+
+def test_what_the_backward_pass_wants() -> None:
+    wants = {str(case): scores_kept(case.kernel) for case in KERNELS}
+    one = {"Linear", "RBF", "WeightedSoftmax", "Cosine"}
+    assert wants == {name: 1 if name in one else 2 for name in wants}
+
+
+@pytest.mark.parametrize("kernel", [RBF(2.0), WeightedSoftmax(2.0), Laplace(2.0)], ids=repr)
+@pytest.mark.parametrize(("features", "batch"), [(8, 256), (256, 48), (256, 8)])
+@pytest.mark.parametrize("budget", [2**18, 2**20, 2**28])
+def test_temporary_memory_keeps_to_the_budget(kernel: Kernel, features: int, batch: int, budget: int) -> None:
+    memory = random_memory((2048, 1024, 1000), 1, features=features, outputs=features).astype(np.float32)
+    columns = memory.blocks(kernel.normalised), memory.coefficients(kernel.normalised)
+
+    def answer(queries: jax.Array, blocks: Any, coefficients: Any) -> jax.Array:
+        return retrieve(kernel, blocks, coefficients, queries, budget_bytes=budget)
+
+    def loss(*arguments: Any) -> jax.Array:
+        return jnp.sum(jnp.sin(answer(*arguments)))
+
+    queries = jnp.ones((batch, features))
+    few = 4 * queries.nbytes + 2**16  # of queries, answers and their gradients
+    for function in (answer, jax.grad(loss)):
+        analysis = jax.jit(function).lower(queries, *columns).compile().memory_analysis()
+        assert analysis.temp_size_in_bytes <= budget + few
+
+
+@pytest.mark.parametrize("budget", [1, 10_000, 2**28])
+@pytest.mark.parametrize("batch", [4, 50])
+def test_nearest_does_not_depend_on_the_budget(budget: int, batch: int) -> None:
+    memory = random_memory((300, 41), 2, dead=0.3).astype(np.float32)
+    queries = np.random.default_rng(3).normal(size=(batch, 3)).astype(np.float32)
+    queries[0] = memory.keys[memory.live][100]
+    found = jax.jit(lambda b, q: nearest_square_distances(b, q, budget_bytes=budget))(
+        memory.blocks(False), jnp.asarray(queries)
+    )
+    distances = np.sum((memory.keys[memory.live][:, None] - queries[None]) ** 2, axis=-1)
+    np.testing.assert_allclose(found, distances.min(axis=0), rtol=1e-5)
+    assert found[0] == 0
+
+
+@pytest.mark.parametrize("case", [case for case in KERNELS if case.kernel.normalised], ids=str)
+def test_chunks_far_apart_in_logits(case: KernelCase) -> None:
+    """Later chunks whose logits are far above those before, and far below."""
+    memory = random_memory((12,), 4)
+    memory.keys[:] = np.linspace(-1e3, 1e3, 12)[:, None] * np.ones(3)
+    blocks, coefficients = (
+        memory.astype(np.float32).blocks(True),
+        memory.astype(np.float32).coefficients(True),
+    )
+    queries = jnp.array([[1.0, 1, 1], [-1, -1, -1], [0, 0, 0]], jnp.float32)
+    with following(Plan(QUERIES_FIRST, 4, saves=False)):
+        found = np.asarray(retrieve(case.kernel, blocks, coefficients, queries))
+    assert np.isfinite(found).all()
+    for query, entry in ((0, 11), (1, 0)):
+        weight = memory.weights[entry] * memory.weight_coefficients[entry]
+        expected = memory.value_coefficients[entry] * memory.values[entry] / weight
+        np.testing.assert_allclose(found[query], expected, rtol=1e-5)
