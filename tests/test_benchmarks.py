@@ -62,7 +62,28 @@ def _store_row_bytes(case: str) -> int:
     return 4 * (2 * {"narrow": 8, "wide": 96}[case] + 6)  # keys and values, and six single columns
 
 
-CHECKS = {"pass": check_pass, "store": check_store}
+def check_retrieval(figures: Any) -> None:
+    assert [tuple(case["shape"].values())[:4] for case in figures] == [(300, 24, 24, 4), (900, 8, 8, 64)]
+    for case in figures:
+        assert {"lamina", "jnp"} <= set(case["seconds"]["both"]) <= set(case["seconds"]["forward"])
+        assert "keops" in case["missing"]
+        rates = case["rates"]
+        n, d, f, b = list(case["shape"].values())[:4]
+        once = max(
+            4 * n * (d + f) / rates["gigabytes_per_second"],
+            2 * n * b * (d + f) / rates["gigaflops_per_second"],
+        )
+        exp = n * b / rates["giga_exp_per_second"]
+        for direction, passes in (("forward", 1), ("both", 2)):
+            floor = case["floor_seconds"][direction]
+            assert floor == pytest.approx((passes * once + exp) / 1e9)
+            for way, seconds in case["seconds"][direction].items():
+                assert seconds > 0
+                assert case["ratios"][direction][way] == pytest.approx(seconds / floor)
+        assert 0 < case["largest_difference"] < 1e-3
+
+
+CHECKS = {"retrieval": check_retrieval, "pass": check_pass, "store": check_store}
 
 
 def test_every_benchmark_is_checked() -> None:
