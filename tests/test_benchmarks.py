@@ -83,7 +83,28 @@ def check_retrieval(figures: Any) -> None:
         assert 0 < case["largest_difference"] < 1e-3
 
 
-CHECKS = {"retrieval": check_retrieval, "pass": check_pass, "store": check_store}
+def check_growth(figures: Any) -> None:
+    appends, memory, start = figures["appends"], figures["memory"], figures["start"]
+    assert appends["entries"] == 1024
+    timed = sum(point["appends"] for point in appends["by_capacity"])
+    assert timed + len(appends["growth_seconds"]) == 1024 // 16
+    assert len(appends["by_capacity"]) > 2
+    assert appends["slowdown"]["median"] == pytest.approx(
+        appends["by_capacity"][-1]["median_seconds"] / appends["by_capacity"][0]["median_seconds"]
+    )
+    capacities = [point["capacity"] for point in memory["points"]]
+    assert capacities == [192, 320, 512]  # after a step in slots that were full
+    for point in memory["points"]:
+        assert point["peak_rss_bytes"] > memory["empty_bytes"]
+        above = point["peak_rss_bytes"] - memory["empty_bytes"]
+        assert point["ratio"] == pytest.approx(above / point["database_bytes"])
+    assert memory["compilations_per_doubling"] > 0
+    assert start["first"]["misses"] > 10
+    assert start["second"]["misses"] == 0
+    assert start["second"]["hits"] >= start["first"]["misses"]
+
+
+CHECKS = {"growth": check_growth, "retrieval": check_retrieval, "pass": check_pass, "store": check_store}
 
 
 def test_every_benchmark_is_checked() -> None:
