@@ -68,11 +68,11 @@ SHAPES = {
         Shape(1_000_000, 64, 64, 64, rounds=5),
     ),
     "quick": (
-        Shape(5_000, 3072, 3072, 16, rounds=7),
-        Shape(5_000, 3072, 3072, 64, rounds=5),
-        Shape(20_000, 784, 784, 16, rounds=7),
-        Shape(16_384, 64, 64, 1024, rounds=5),
-        Shape(100_000, 64, 64, 64, rounds=5),
+        Shape(5_000, 3072, 3072, 16, rounds=15),
+        Shape(5_000, 3072, 3072, 64, rounds=9),
+        Shape(20_000, 784, 784, 16, rounds=15),
+        Shape(16_384, 64, 64, 1024, rounds=15),
+        Shape(100_000, 64, 64, 64, rounds=15),
     ),
     "tiny": (
         Shape(300, 24, 24, 4, rounds=1, compiled_peers=False),
