@@ -4,6 +4,7 @@ A linear growing database is a weight matrix written as a sum; a dense layer tra
 growing database of its inputs and output gradients, and of the rows of its initial matrix.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
@@ -12,7 +13,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+from flax import nnx
 
+from ..errors import ConfigError
 from ..memory.coefficients import CoefficientTable, block_coefficients, pad_by_step
 from ..memory.database import Block, Database, Rows, empty_database
 from ..memory.explain import Contribution, explain
@@ -21,7 +25,10 @@ from ..memory.policies import MemoryConfig, Occupancy, append
 from ..memory.retrieval import retrieve
 from ..memory.scores import Coefficients
 from ..memory.sharding import ONE_DEVICE, Shards
+from .dense import DenseLayer
 from .initial import with_initial_entries
+from .layers import GrowingLayer
+from .learner import Learner, State
 from .sgd import SGD, EntryWeights
 
 _UNBOUNDED = MemoryConfig()
@@ -40,6 +47,30 @@ def weight_matrix(database: Database, table: CoefficientTable | None = None) -> 
     coefficients = tuple(block_coefficients(block, table) for block in database.blocks)
     matrix: jax.Array = _collapse(database.shards, database.blocks, coefficients)
     return matrix
+
+
+def collapse(
+    learner: Learner, state: State, optimiser: optax.GradientTransformation | None = None
+) -> tuple[Learner, State]:
+    """Turns the linear growing layers of a network into dense layers of the same names and outputs.
+
+    Args:
+      learner: a learner all of whose growing layers have the linear kernel.
+      state: what it has learnt; it stays usable.
+      optimiser: trains the new learner's parameters; None: it only predicts.
+
+    Returns:
+      A learner without memories, and its state at the same step.
+
+    Raises:
+      ConfigError: a growing layer has another kernel, which no matrix answers like.
+    """
+    network = learner.network(state)
+    for path, layer in list(nnx.iter_modules(network)):
+        if isinstance(layer, GrowingLayer):
+            _replace(network, path, _dense(learner, state, layer))
+    dense = Learner(network, learner.task, optimiser)
+    return dense, replace(dense.init(jax.random.key(0)), step=state.step)
 
 
 @dataclass(frozen=True)
@@ -124,6 +155,31 @@ class Recording:
         weights = self.weights.weights
         column = jnp.asarray(pad_by_step(weights[0], weights[1:]), self.database.blocks[0].keys.dtype)
         return CoefficientTable(column, column)
+
+
+def _dense(learner: Learner, state: State, layer: GrowingLayer) -> DenseLayer:
+    """The dense layer that answers as a growing one does."""
+    if not isinstance(layer.spec.kernel, Linear):
+        raise ConfigError(
+            f"expected layers of the linear kernel to collapse into matrices; found "
+            f"{type(layer.spec.kernel).__name__} in {layer.name}"
+        )
+    inputs, outputs = layer.spec.key_features, layer.spec.value_features
+    dense = DenseLayer(layer.name, inputs, outputs, rngs=nnx.Rngs(0), draw=nnx.initializers.zeros)
+    # A linear function is what it answers to unit vectors, wherever its entries lie.
+    dense.kernel[...] = jnp.asarray(learner.query(state, layer.name, np.eye(inputs)))
+    return dense
+
+
+def _replace(network: nnx.Module, path: Sequence[Any], layer: nnx.Module) -> None:
+    *parents, last = path
+    holder: Any = network
+    for part in parents:
+        holder = holder[part] if isinstance(part, int) else getattr(holder, part)
+    if isinstance(last, int):
+        holder[last] = layer
+    else:
+        setattr(holder, last, layer)
 
 
 @partial(jax.jit, static_argnums=0)

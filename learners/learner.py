@@ -198,6 +198,11 @@ class Learner:
             return np.empty((0, self.task.outputs), self._floating_type)
         return np.concatenate(outputs)
 
+    def network(self, state: State) -> Network:
+        """A copy of the network with a state's parameters."""
+        network: Network = nnx.merge(self._graph, jax.tree.map(jnp.array, state.parameters))
+        return network
+
     def query(self, state: State, layer: str, queries: np.ndarray) -> np.ndarray:
         """What one growing layer's database answers, [B, F], to queries [B, D] (see `memory.retrieve`)."""
         memory, kernel = state.memories[layer], self.layers[layer].spec.kernel

@@ -2,15 +2,22 @@
 
 import doctest
 import importlib
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 from lamina.errors import ConfigError
-from lamina.learners.dual import Recording, weight_matrix
+from lamina.learners import Batch, Learner, Task, build_learner
+from lamina.learners.config import LinearConfig, RBFConfig
+from lamina.learners.dense import DenseLayer
+from lamina.learners.dual import Recording, collapse, weight_matrix
 from lamina.learners.initial import with_initial_entries
+from lamina.learners.layers import Recall, rms_norm
+from lamina.learners.networks import Network
 from lamina.learners.sgd import SGD, EntryWeights
 from lamina.memory.coefficients import CoefficientTable, block_coefficients, pad_by_step
 from lamina.memory.database import Database, Rows, empty_database, grow, write
@@ -222,3 +229,74 @@ def test_docstring_examples() -> None:
 def test_a_rate_out_of_range_is_refused(rates: dict[str, float], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         SGD(**rates)
+
+
+# Whole networks
+
+
+class DenseTwin(Network):
+    """A residual network of dense layers that start at zero, shaped like a linear growing one."""
+
+    def __init__(self, blocks: int) -> None:
+        dense = partial(DenseLayer, rngs=nnx.Rngs(0), draw=nnx.initializers.zeros)
+        self.blocks = nnx.List([dense(f"block{number}", D, D) for number in range(blocks)])
+        self.readout = dense("readout", D, F)
+
+    def __call__(self, x: jax.Array, recall: Recall) -> jax.Array:
+        for block in self.blocks:
+            x = x + block(rms_norm(x), recall)
+        return self.readout(rms_norm(x), recall)
+
+
+def examples(steps: int) -> list[Batch]:
+    draw = np.random.default_rng(6)
+    return [
+        Batch(draw.normal(size=(B, D)), draw.integers(0, F, B), np.arange(B) + B * step)
+        for step in range(steps)
+    ]
+
+
+@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.8, 0.0), (0.0, 0.1), (0.8, 0.1)])
+def test_a_growing_network_is_its_dense_twin_under_sgd_and_collapses_into_it(
+    momentum: float, decay: float
+) -> None:
+    """Step by step: per-example rate η is rate ηB on the batch mean, and γ is ηB·λ."""
+    rate = 0.05
+    config = LinearConfig(kind="linear", blocks=1, value_rate=rate, momentum=momentum, decay=decay)
+    task = Task(F, classification=True)
+    with jax.enable_x64(True):
+        growing = build_learner(config, features=D, task=task, batch_size=B, seed=0)
+        rule = SGD(rate * B, momentum=momentum, decay=decay / (rate * B))
+        dense = Learner(DenseTwin(1), task, rule.transformation())
+        memory, weights = growing.init(jax.random.key(0)), dense.init(jax.random.key(0))
+        recordings = {
+            "block0": Recording.start(jnp.zeros((D, D)), rule),
+            "readout": Recording.start(jnp.zeros((D, F)), rule),
+        }
+        for batch in examples(12):
+            memory, grown = growing.update(memory, batch)
+            weights, trained = dense.update(weights, batch)
+            np.testing.assert_allclose(grown.outputs, trained.outputs, rtol=1e-10, atol=1e-12)
+            for name, signals in trained.dense.items():
+                recordings[name] = recordings[name].record(*signals, batch.origins)
+        query = np.random.default_rng(0).normal(size=(6, D))
+        matrices = nnx.to_pure_dict(weights.parameters)
+        for name, matrix in (("block0", matrices["blocks"][0]), ("readout", matrices["readout"])):
+            expected = query @ matrix["kernel"]
+            np.testing.assert_allclose(growing.query(memory, name, query), expected, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(recordings[name].answer(query), expected, rtol=1e-9, atol=1e-12)
+
+        flat, state = collapse(growing, memory, optax.sgd(0.1))
+        assert (flat.layers, state.step) == ({}, 12)
+        np.testing.assert_allclose(flat.predict(state, query), growing.predict(memory, query), rtol=1e-10)
+        before = flat.predict(state, query)
+        state, result = flat.update(state, examples(1)[0])
+        assert sorted(result.dense) == ["block0", "readout"]
+        assert np.abs(flat.predict(state, query) - before).max() > 1e-3
+
+
+def test_only_a_linear_network_collapses() -> None:
+    config = RBFConfig(kind="rbf", blocks=0, value_rate=0.1, temperature=1)
+    learner = build_learner(config, features=D, task=Task(F, True), batch_size=B, seed=0)
+    with pytest.raises(ConfigError, match=r"expected layers of the linear kernel .* found RBF in readout"):
+        collapse(learner, learner.init(jax.random.key(0)))

@@ -9,8 +9,13 @@ import optax
 import pytest
 from flax import nnx
 from lamina.learners import Batch, Learner, Task, build_learner
+from lamina.learners.initial import with_initial_entries
 from lamina.learners.losses import cross_entropy, squared_error
-from lamina.learners.parametric import MLPConfig
+from lamina.learners.parametric import MLPConfig, ParametricSoftmaxConfig
+from lamina.memory.coefficients import block_coefficients
+from lamina.memory.database import empty_database
+from lamina.memory.kernels import WeightedSoftmax
+from lamina.memory.retrieval import retrieve
 
 D, B, WIDTH = 4, 3, 5
 CLASSES = Task(outputs=3, classification=True)
@@ -135,3 +140,84 @@ def test_cross_entropy_of_huge_logits_is_finite() -> None:
 def test_one_target_may_come_as_a_vector_or_a_column(shape: tuple[int, ...]) -> None:
     targets = np.arange(4, dtype=np.float32).reshape(shape)
     np.testing.assert_array_equal(squared_error(jnp.ones((4, 1)), jnp.asarray(targets)), [1, 0, 1, 4])
+
+
+# Other shapes
+
+
+def test_a_block_of_one_matrix_adds_its_activated_output() -> None:
+    with jax.enable_x64(True):
+        config = MLPConfig(kind="mlp", blocks=2, matrices=1, activation="gelu")
+        learner = build_learner(config, features=D, task=CLASSES, batch_size=B, seed=3)
+        state = learner.init(jax.random.key(0))
+        weights = nnx.to_pure_dict(state.parameters)
+        assert "outer" not in weights
+        x = next(stream(1)).x
+        stream_ = jnp.asarray(x)
+        for number in range(2):
+            normed = stream_ / jnp.sqrt(jnp.mean(stream_**2, axis=-1, keepdims=True) + 1e-6)
+            stream_ = stream_ + ACTIVATIONS["gelu"](normed @ weights["inner"][number]["kernel"])
+        normed = stream_ / jnp.sqrt(jnp.mean(stream_**2, axis=-1, keepdims=True) + 1e-6)
+        np.testing.assert_allclose(
+            learner.predict(state, x), normed @ weights["readout"]["kernel"], rtol=1e-10
+        )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_parametric_softmax_is_a_database_of_trained_entries(weighted: bool) -> None:
+    """What a layer answers after training, retrieved from a database of its keys, values and weights."""
+    with jax.enable_x64(True):
+        config = ParametricSoftmaxConfig(
+            kind="parametric_softmax", blocks=1, entries=7, temperature=1.5, weighted=weighted
+        )
+        learner = build_learner(config, features=D, task=CLASSES, batch_size=B, seed=3)
+        state = learner.init(jax.random.key(0))
+        for batch in stream(5):
+            state, _ = learner.update(state, batch)
+        stream_ = jnp.asarray(batch.x)
+        for number, layer in nnx.to_pure_dict(state.parameters)["layers"].items():
+            weights = layer["weights"] if weighted else jnp.ones(7)
+            database = with_initial_entries(
+                empty_database(7, D, layer["values"]["kernel"].shape[1], weighted=True, dtype=jnp.float64),
+                layer["keys"]["kernel"].T,
+                layer["values"]["kernel"],
+                weights,
+            )
+            blocks = database.blocks
+            queries = stream_ / jnp.sqrt(jnp.mean(stream_**2, axis=-1, keepdims=True) + 1e-6)
+            coefficients = tuple(block_coefficients(block, None) for block in blocks)
+            answer = retrieve(WeightedSoftmax(1.5), blocks, coefficients, queries)
+            stream_ = stream_ + answer if number == 0 else answer
+        np.testing.assert_allclose(learner.predict(state, batch.x), stream_, rtol=1e-10)
+        if weighted:
+            assert np.abs(weights - 1 / 7).max() > 1e-4
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_parametric_softmax_entries_start_at_unit_size(weighted: bool) -> None:
+    config = ParametricSoftmaxConfig(
+        kind="parametric_softmax", entries=4000, temperature=1, weighted=weighted
+    )
+    learner = build_learner(config, features=D, task=CLASSES, batch_size=B, seed=3)
+    layer = nnx.to_pure_dict(learner.init(jax.random.key(0)).parameters)["layers"][0]
+    share = 1 / 4000 if weighted else 1.0
+    assert float(jnp.std(layer["keys"]["kernel"])) == pytest.approx(1, rel=0.05)
+    assert float(jnp.std(layer["values"]["kernel"])) == pytest.approx(share, rel=0.05)
+    assert layer["keys"]["kernel"].shape == (D, 4000)
+    if weighted:
+        np.testing.assert_allclose(layer["weights"], share)
+
+
+def test_huge_logits_of_a_parametric_softmax_stay_finite() -> None:
+    config = ParametricSoftmaxConfig(kind="parametric_softmax", entries=5, temperature=1e-6, weighted=True)
+    learner = build_learner(config, features=D, task=CLASSES, batch_size=B, seed=3)
+    state = learner.init(jax.random.key(0))
+    for batch in stream(3):
+        state, result = learner.update(state, batch)
+        assert np.isfinite(result.outputs).all()
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.parameters))
+
+
+def test_a_width_without_a_second_matrix_is_refused() -> None:
+    with pytest.raises(ValueError, match="width is that of blocks of two matrices"):
+        MLPConfig(kind="mlp", matrices=1, width=8)
