@@ -127,6 +127,12 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     report.set_defaults(command=commands.report)
     report.add_argument("run_dir", metavar="RUN_DIR")
     report.add_argument("--output", metavar="FILE", help="where (default: RUN_DIR/report.html)")
+    compare = parts.add_parser("compare", parents=[common], help="put runs over phases side by side")
+    compare.set_defaults(command=commands.compare)
+    compare.add_argument(
+        "run_dirs", metavar="RUN_DIR", nargs="+", help="those that differ in their seed: mean"
+    )
+    compare.add_argument("--output", metavar="FILE.html", help="also write a page with matrices and curves")
     selftest = parts.add_parser("selftest", parents=[common], help="check this installation's numbers")
     selftest.set_defaults(command=commands.selftest)
     selftest.add_argument("files", nargs="*", metavar="FILE.npz", help="reference files (default: shipped)")

@@ -201,12 +201,39 @@ def weights(options: argparse.Namespace) -> int:
 def report(options: argparse.Namespace) -> int:
     from .monitoring import write_report
 
-    output = Path(options.output) if options.output else None
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        raise ConfigError(f"--output {output}: expected a file in a folder that exists")
+    output = _output_file(options.output)
     path = write_report(Path(options.run_dir), output)
     print(json.dumps({"report": str(path)}) if options.json else f"report: {path}")
     return 0
+
+
+def compare(options: argparse.Namespace) -> int:
+    from .continual.comparing import FIGURES, compare_runs
+    from .monitoring.comparison import comparison_page
+    from .monitoring.text import aligned
+
+    output = _output_file(options.output)
+    groups = compare_runs([Path(run_dir) for run_dir in options.run_dirs])
+    head, body = ("run", *(name.replace("_", " ") for name in FIGURES)), [group.cells() for group in groups]
+    if output is not None:
+        from .durable import write_durably
+
+        page = comparison_page(head, body, [run for group in groups for run in group.runs])
+        write_durably(output, page.encode())
+    if options.json:
+        print(json.dumps([group.values() for group in groups]))
+    else:
+        print("\n".join(aligned(head, body)))
+        if output is not None:
+            print(f"page: {output}")
+    return 0
+
+
+def _output_file(name: str | None) -> Path | None:
+    output = Path(name) if name else None
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        raise ConfigError(f"--output {output}: expected a file in a folder that exists")
+    return output
 
 
 def stream_build(options: argparse.Namespace) -> int:

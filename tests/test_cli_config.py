@@ -198,6 +198,7 @@ OPTIONS = {
     "list": "presets sources learners admission eviction --json --debug",
     "inspect": "RUN_DIR --deep --json --debug",
     "report": "RUN_DIR --output --json --debug",
+    "compare": "RUN_DIR --output --json --debug",
     "selftest": "FILE.npz --json --debug",
     "stream build": "PRESET|CONFIG.yaml LOG_DIR --seed --set --runner --runner-option --json --debug",
     "stream show": "LOG_DIR --json --debug",

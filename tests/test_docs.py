@@ -89,6 +89,16 @@ def test_commands(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
             run(words[1:])
 
 
+def test_configurations_are_complete(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The YAML that pages show are configurations that run."""
+    monkeypatch.chdir(folder)
+    shown = [block for page in PAGES for block in blocks(page, "yaml")]
+    assert shown
+    for number, text in enumerate(shown):
+        Path(f"shown{number}.yaml").write_text(text)
+        run(["run", f"shown{number}.yaml", "--run-dir", f"runs/shown{number}"])
+
+
 def run(words: list[str]) -> None:
     target = None
     if ">" in words:
