@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from .continual.checkpoint import load, save
     from .continual.run import Run
     from .learners.config import LinearConfig, RBFConfig, SoftmaxConfig, build_learner
-    from .learners.learner import Batch, Learner, Result, State
+    from .learners.learner import Learner
     from .learners.losses import Task
     from .learners.parametric import MLPConfig, ParametricSoftmaxConfig
+    from .learners.state import Batch, Result, State
     from .memory.database import Database
-    from .memory.policies import MemoryConfig
+    from .memory.policy import MemoryConfig
     from .memory.retrieval import retrieve
     from .memory.store import Store
     from .stream import GivenStatistics, StreamConfig, StreamReader, build_log, open_source
@@ -25,11 +26,12 @@ _ROOMS = {
     "continual.checkpoint": ("load", "save"),
     "continual.run": ("Run",),
     "learners.config": ("LinearConfig", "RBFConfig", "SoftmaxConfig", "build_learner"),
-    "learners.learner": ("Batch", "Learner", "Result", "State"),
+    "learners.learner": ("Learner",),
     "learners.losses": ("Task",),
     "learners.parametric": ("MLPConfig", "ParametricSoftmaxConfig"),
+    "learners.state": ("Batch", "Result", "State"),
     "memory.database": ("Database",),
-    "memory.policies": ("MemoryConfig",),
+    "memory.policy": ("MemoryConfig",),
     "memory.retrieval": ("retrieve",),
     "memory.store": ("Store",),
     "stream": ("GivenStatistics", "StreamConfig", "StreamReader", "build_log", "open_source"),

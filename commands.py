@@ -112,7 +112,7 @@ def list_all(options: argparse.Namespace) -> int:
     from .continual.scenarios import SCENARIOS
     from .learners.config import LEARNERS
     from .learners.optimisers import OPTIMISERS
-    from .memory.policies import ADMISSIONS, EVICTIONS
+    from .memory.policy import ADMISSIONS, EVICTIONS
     from .stream import list_sources
 
     sections = {

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from lamina.learners import Batch, Task, build_learner, initial_key
 from lamina.learners.config import RBFConfig
-from lamina.memory import Database, MemoryConfig, Rows, append
+from lamina.memory import Database, Decision, MemoryConfig, Rows, append
 
 from ._floor import stream
 from ._harness import side_by_side
@@ -49,15 +49,18 @@ class Growing:
         """Appends through the policies, as training does, but many rows at once."""
         memories = {}
         for layer, memory in self.state.memories.items():
-            policy = self.learner.layers[layer].spec.memory
+            spec = self.learner.layers[layer].spec
+            policy, kernel = spec.memory, spec.kernel
             database, occupancy = memory.database, memory.occupancy
             # The same rows again and again: what is stored does not change what a step costs.
             rows = _rows(_CHUNK, database.key_features, database.value_features)
             while occupancy.most < entries:
                 count = min(_CHUNK, entries - occupancy.most)
                 part = Rows(rows.keys[:count], rows.values[:count], None, rows.origin[:count])
-                admitted = jnp.ones(count, bool)
-                database, occupancy, _ = append(policy, database, occupancy, None, part, admitted, 1)
+                everything = Decision.everything(count)
+                database, occupancy, _ = append(
+                    policy, kernel, database, occupancy, None, part, everything, 1
+                )
             memories[layer] = replace(memory, database=database, occupancy=occupancy)
         self.state = replace(self.state, memories=memories)
 

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..learners import Learner, Memory, State
-from ..memory.coefficients import Clock
+from ..memory.admission import Decision
+from ..memory.append import Occupancy
+from ..memory.coefficients import Clock, Clocks
 from ..memory.cold_stream import WEIGHING
 from ..memory.database import COUNTERS, EMPTY, INITIAL, Rows
-from ..memory.policies import Occupancy
 from .effective import coefficients_of, columns_of, sizes_of
 
 _MERGED_AT_ONCE = 1024  # entries appended in one call
@@ -23,13 +24,8 @@ def decay(state: State, factor: float) -> State:
     """Multiplies what every entry so far contributes, now and (under momentum) later."""
 
     def fade(memory: Memory) -> Memory:
-        clock = memory.clock or Clock(state.step, 1.0, np.ones(state.step), np.zeros(state.step))
-        return replace(
-            memory,
-            clock=replace(
-                clock, coefficients=clock.coefficients * factor, velocities=clock.velocities * factor
-            ),
-        )
+        clocks = memory.clocks or Clocks.both(Clock.at_rest(state.step))
+        return replace(memory, clocks=clocks.each(lambda clock: clock.scaled(1, state.step, factor)))
 
     return replace(state, memories={name: fade(memory) for name, memory in state.memories.items()})
 
@@ -38,7 +34,7 @@ def prune_all(state: State, learner: Learner, epsilon: float) -> State:
     """Removes the entries whose effective value and weight stay below ε (App. D.1), in every layer."""
     memories = {}
     for name, memory in state.memories.items():
-        memories[name], _, _ = learner.prune(name, memory, epsilon, state.step)
+        memories[name], _ = learner.keepers[name].prune(memory, epsilon, state.step)
     return replace(state, memories=memories)
 
 
@@ -57,7 +53,7 @@ def cap(state: State, learner: Learner, entries: int) -> State:
         gone[least[np.isfinite(whole[least])]] = True
         hot, *cold = np.split(gone, np.cumsum([len(part) for part in worth])[:-1])
         memory = _without(memory, np.flatnonzero(hot), int(gone.sum()), state.step)
-        memories[name] = learner.drop_cold(name, memory, cold) if cold else memory
+        memories[name] = learner.keepers[name].drop_cold(memory, cold) if cold else memory
     return replace(state, memories=memories)
 
 
@@ -65,11 +61,9 @@ def brought_forward(past: State, step: int) -> State:
     """An earlier state as if it had been left alone until `step`: nothing was added, nothing faded."""
     memories = {}
     for name, memory in past.memories.items():
-        clock = memory.clock
-        for _ in range(0 if clock is None else step - past.step):
-            assert clock is not None
-            clock = clock.hold()
-        memories[name] = replace(memory, clock=clock)
+        for _ in range(step - past.step):
+            memory = memory.held()
+        memories[name] = memory
     return replace(past, step=step, memories=memories)
 
 
@@ -87,11 +81,8 @@ def merge(state: State, other: State, learner: Learner, shift: int) -> State:
     step = state.step + 1
     memories = {}
     for name, memory in state.memories.items():
-        clock = memory.clock
-        if clock is not None:  # a creation step whose entries have no momentum
-            coefficients, velocities = np.append(clock.coefficients, 1.0), np.append(clock.velocities, 0.0)
-            clock = Clock(step, clock.initial, coefficients, velocities)
-        memory = replace(memory, clock=clock)
+        if memory.clocks is not None:
+            memory = replace(memory, clocks=memory.clocks.each(Clock.without_momentum))
         for rows in _live_rows(other.memories[name], shift):
             memory = _with_rows(name, memory, rows, learner, step)
         memories[name] = memory
@@ -102,14 +93,14 @@ def _live_rows(memory: Memory, shift: int) -> Iterator[dict[str, np.ndarray]]:
     """The columns of all entries but the initial ones, as they count now, in the order of slots."""
     for columns in columns_of(memory, ("created", "keys", "values", "weights", "origin")):
         live = columns["created"] > INITIAL
-        present = coefficients_of(memory, columns["created"][live])
+        of_values, of_weights = coefficients_of(memory, columns["created"][live])
         rows = {
             "keys": columns["keys"][live],
-            "values": columns["values"][live] * present[:, None],
+            "values": columns["values"][live] * of_values[:, None],
             "origin": columns["origin"][live] + shift,
         }
         if "weights" in columns:
-            rows["weights"] = columns["weights"][live] * present
+            rows["weights"] = columns["weights"][live] * of_weights
         yield rows
 
 
@@ -117,7 +108,7 @@ def _with_rows(
     name: str, memory: Memory, rows: Mapping[str, np.ndarray], learner: Learner, step: int
 ) -> Memory:
     """Appends entries, which are evicted or left out where the layer's cap says so."""
-    dtype, budget = memory.database.blocks[0].keys.dtype, learner.budgets[name]
+    dtype, budget = memory.database.blocks[0].keys.dtype, learner.keepers[name].budget
     at_once = _MERGED_AT_ONCE if budget is None else min(_MERGED_AT_ONCE, budget.hot_slots)
     for start in range(0, len(rows["origin"]), at_once):
         part = {column: values[start : start + at_once] for column, values in rows.items()}
@@ -128,7 +119,8 @@ def _with_rows(
             weights,
             jnp.asarray(part["origin"], jnp.int32),
         )
-        memory, _ = learner.append(name, memory, fresh, jnp.ones(len(part["origin"]), bool), step)
+        everything = Decision.everything(len(part["origin"]))
+        memory, _ = learner.keepers[name].append(memory, fresh, everything, step)
     return memory
 
 

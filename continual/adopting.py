@@ -5,11 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import numpy as np
 
 from ..errors import ConfigError
 from ..learners import Learner, Memory, State
-from ..memory.coefficients import Clock
+from ..memory.coefficients import Clock, Clocks
 from ..memory.cold import ColdPart
 from ..memory.database import Database
 from ..memory.persist import database_meta
@@ -39,7 +38,7 @@ def adopted(state: State, learner: Learner, start: State, where: str) -> State:
     memories = {
         name: replace(
             memory,
-            clock=memory.clock or resting_clock(start.memories[name], state.step),
+            clocks=memory.clocks or resting_clocks(start.memories[name], state.step),
             cold=fitting_cold(where, name, memory.database, memory.cold, learner),
         )
         for name, memory in state.memories.items()
@@ -106,7 +105,7 @@ def fitting_cold(
     Raises:
       ConfigError: there are entries on disk and the learner has no byte budget, or too small a one.
     """
-    budget, held = learner.budgets[name], cold is not None and bool(cold.chunks)
+    budget, held = learner.keepers[name].budget, cold is not None and bool(cold.chunks)
     if budget is None:
         if cold is not None and held:
             raise ConfigError(
@@ -119,9 +118,9 @@ def fitting_cold(
     return fitting
 
 
-def resting_clock(start: Memory, step: int) -> Clock | None:
-    """If a learner begins to use a clock: at rest, with all coefficients 1."""
-    return None if start.clock is None else Clock(step, 1.0, np.ones(step), np.zeros(step))
+def resting_clocks(start: Memory, step: int) -> Clocks | None:
+    """If a learner begins to use clocks: at rest, with all coefficients 1."""
+    return None if start.clocks is None else Clocks.both(Clock.at_rest(step))
 
 
 def kinds(leaves: Any) -> str:

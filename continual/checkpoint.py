@@ -17,7 +17,8 @@ import numpy as np
 
 from ..errors import ConfigError, FormatError
 from ..learners import Learner, Memory, State
-from ..memory.coefficients import Clock
+from ..memory.append import Occupancy
+from ..memory.coefficients import Clock, Clocks
 from ..memory.cold import ColdPart, committed_cold
 from ..memory.persist import (
     TableMap,
@@ -27,9 +28,8 @@ from ..memory.persist import (
     load_database,
     table_change,
 )
-from ..memory.policies import Occupancy
 from ..memory.store import ChunksChange, Generation, Store, TableChange
-from .adopting import check_cap, check_layer, check_layers, fitting_cold, kinds, resting_clock
+from .adopting import check_cap, check_layer, check_layers, fitting_cold, kinds, resting_clocks
 from .finite import require_finite
 
 _LEARNER, _PROGRESS = "learner.npz", "progress.json"
@@ -155,7 +155,7 @@ def load_state(
         memories[name] = Memory(
             database,
             Occupancy.of(database, holes=holes),
-            _load_clock(blob, name, start.memories[name], generation.step),
+            _load_clocks(blob, name, start.memories[name], generation.step),
             cold,
         )
     parameters, optimiser = _load_leaves(generation, blob, (start.parameters, start.optimiser))
@@ -190,10 +190,14 @@ def _dump_learner(state: State) -> bytes:
     arrays: dict[str, np.ndarray] = {}
     for name, memory in state.memories.items():
         arrays[f"{name}/holes"] = np.array(memory.occupancy.holes)
-        if memory.clock is not None:
-            arrays[f"{name}/clock/initial"] = np.array(memory.clock.initial)
-            arrays[f"{name}/clock/coefficients"] = memory.clock.coefficients
-            arrays[f"{name}/clock/velocities"] = memory.clock.velocities
+        if memory.clocks is not None:
+            clocks = {"clock": memory.clocks.values}
+            if memory.clocks.weights is not memory.clocks.values:
+                clocks["weight_clock"] = memory.clocks.weights
+            for kind, clock in clocks.items():
+                arrays[f"{name}/{kind}/initial"] = np.array(clock.initial)
+                arrays[f"{name}/{kind}/coefficients"] = clock.coefficients
+                arrays[f"{name}/{kind}/velocities"] = clock.velocities
     for number, leaf in enumerate(jax.tree.leaves((state.parameters, state.optimiser))):
         arrays[f"leaf/{number}"] = np.asarray(leaf)
     buffer = io.BytesIO()
@@ -206,13 +210,19 @@ def _load_blob(generation: Generation) -> dict[str, np.ndarray]:
         return {name: file[name] for name in file.files}
 
 
-def _load_clock(blob: Mapping[str, np.ndarray], name: str, start: Memory, step: int) -> Clock | None:
-    """The committed clock; if the learner begins to use one, at rest with all coefficients 1."""
-    if f"{name}/clock/initial" in blob:
-        coefficients = blob[f"{name}/clock/coefficients"]
-        initial = float(blob[f"{name}/clock/initial"])
-        return Clock(len(coefficients), initial, coefficients, blob[f"{name}/clock/velocities"])
-    return resting_clock(start, step)
+def _load_clocks(blob: Mapping[str, np.ndarray], name: str, start: Memory, step: int) -> Clocks | None:
+    """The committed clocks; if the learner begins to use some, at rest with all coefficients 1."""
+    if f"{name}/clock/initial" not in blob:
+        return resting_clocks(start, step)
+    values = _load_clock(blob, f"{name}/clock")
+    if f"{name}/weight_clock/initial" not in blob:
+        return Clocks.both(values)
+    return Clocks(values, _load_clock(blob, f"{name}/weight_clock"))
+
+
+def _load_clock(blob: Mapping[str, np.ndarray], prefix: str) -> Clock:
+    coefficients, velocities = blob[f"{prefix}/coefficients"], blob[f"{prefix}/velocities"]
+    return Clock(len(coefficients), float(blob[f"{prefix}/initial"]), coefficients, velocities)
 
 
 def _load_leaves(generation: Generation, blob: Mapping[str, np.ndarray], like: Any) -> Any:

@@ -32,19 +32,21 @@ def columns_of(memory: Memory, names: Sequence[str]) -> Iterator[Mapping[str, np
             yield columns
 
 
-def coefficients_of(memory: Memory, created: np.ndarray) -> np.ndarray:
-    """What momentum and decay have made of entries, [n], by creation step; of empty slots, anything."""
-    if memory.clock is None:
-        return np.ones(len(created))
-    by_step = np.concatenate([[memory.clock.initial], memory.clock.coefficients])
-    coefficients: np.ndarray = by_step[np.maximum(created, INITIAL)]
-    return coefficients
+def coefficients_of(memory: Memory, created: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What momentum and decay have made of values and weights, [n] each; of empty slots, anything."""
+    if memory.clocks is None:
+        return np.ones(len(created)), np.ones(len(created))
+    values, weights = (
+        np.concatenate([[clock.initial], clock.coefficients])[np.maximum(created, INITIAL)]
+        for clock in (memory.clocks.values, memory.clocks.weights)
+    )
+    return values, weights
 
 
 def sizes_of(memory: Memory, columns: Mapping[str, np.ndarray]) -> np.ndarray:
     """The effective size of each slot's entry, [n], from the columns of `WEIGHING`."""
-    sizes = columns["value_norms"]
+    of_values, of_weights = coefficients_of(memory, columns["created"])
+    sizes: np.ndarray = np.abs(of_values) * columns["value_norms"]
     if "weights" in columns:
-        sizes = np.maximum(sizes, np.abs(columns["weights"]))
-    result: np.ndarray = np.abs(coefficients_of(memory, columns["created"])) * sizes
-    return result
+        sizes = np.maximum(sizes, np.abs(of_weights * columns["weights"]))
+    return sizes

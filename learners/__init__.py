@@ -2,8 +2,9 @@
 
 from .config import LEARNERS, LearnerConfig, build_learner, initial_key
 from .conformance import Conformance, check, shipped_files
-from .learner import Batch, Learner, Memory, Result, State
+from .learner import Learner
 from .losses import Task
+from .state import Batch, Memory, Result, State
 
 __all__ = [
     "LEARNERS",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import jax
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass as config
 
 from ..memory.kernels import (
@@ -20,14 +20,15 @@ from ..memory.kernels import (
     RationalQuadratic,
     WeightedSoftmax,
 )
-from ..memory.policies import MemoryConfig
+from ..memory.policy import MemoryConfig
 from ..memory.sharding import ONE_DEVICE, Shards
 from .layers import GrowingLayer, GrowingSpec
 from .learner import Learner
 from .losses import Task
 from .networks import ResidualGrowingNetwork
 from .parametric import ParametricConfig, build_parametric
-from .rules import GrowingRule, KernelRule, WeightedSoftmaxRule
+from .rules import GaugeRule, GrowingRule, KernelRule, WeightedSoftmaxRule
+from .schedules import Schedule, highest
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -35,6 +36,7 @@ _GROWS = "grows: every layer; trained: nothing"
 LEARNERS: dict[str, str] = {
     "rbf": f"residual network of growing RBF layers (Algorithm 5); {_GROWS}",
     "softmax": f"the same with weighted softmax layers (Algorithm 3); {_GROWS}",
+    "gauge": f"the same with gauge-invariant softmax layers (Algorithms 1 and 2); {_GROWS}",
     "linear": f"the same with linear layers, SGD's dual form (Sec. 2); {_GROWS}",
     "laplace": f"the same with the Laplace kernel (Sec. 3.1, as all below); {_GROWS}",
     "matern32": f"the same with the Matérn-3/2 kernel; {_GROWS}",
@@ -54,13 +56,21 @@ class GrowingConfig:
     # Growing blocks in front of the growing readout.
     blocks: Annotated[int, Field(ge=0)] = 1
     # Step size of stored values: η of linear and RBF layers, β of softmax layers; per example, not per batch.
-    value_rate: Annotated[float, Field(gt=0)]
+    value_rate: Annotated[float, Field(gt=0)] | Schedule
     # μ: momentum on stored entries.
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    momentum: Annotated[float, Field(ge=0, lt=1)] | Schedule = 0.0
     # γ: weight decay per step.
-    decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    decay: Annotated[float, Field(ge=0, lt=1)] | Schedule = 0.0
     # How each layer's database is bounded.
     memory: MemoryConfig = MemoryConfig()
+
+    @model_validator(mode="after")
+    def _check_rates(self) -> "GrowingConfig":
+        for name in ("momentum", "decay"):
+            most = highest(getattr(self, name))
+            if most >= 1:
+                raise ValueError(f"{name} must stay below 1; found a schedule that reaches {most}")
+        return self
 
 
 @config(frozen=True, config=_STRICT, kw_only=True)
@@ -134,16 +144,37 @@ class PolynomialConfig(TemperedConfig):
 
 
 @config(frozen=True, config=_STRICT, kw_only=True)
-class SoftmaxConfig(TemperedConfig):
-    """Growing weighted softmax layers."""
+class WeightedConfig(TemperedConfig):
+    """What growing layers share whose entries carry weights."""
 
-    kind: Literal["softmax"]
     # η: step size of stored weights.
-    weight_rate: Annotated[float, Field(ge=0)]
+    weight_rate: Annotated[float, Field(ge=0)] | Schedule
+    # Whether weights have momentum too, or values only (Table 16).
+    momentum_on: Literal["both", "values"] = "both"
     # The initial function's entries: random of unit size, or zeros.
     initial: Literal["unit", "zero"] = "unit"
     # How many of them; None: as many as a batch has examples.
     initial_entries: Annotated[int, Field(gt=0)] | None = None
+
+
+@config(frozen=True, config=_STRICT, kw_only=True)
+class SoftmaxConfig(WeightedConfig):
+    """Growing weighted softmax layers (Algorithm 3)."""
+
+    kind: Literal["softmax"]
+    # ⟨s, g⟩, which weights follow, is limited to ± this; None: not limited.
+    clip: Annotated[float, Field(gt=0)] | None = None
+
+
+@config(frozen=True, config=_STRICT, kw_only=True)
+class GaugeConfig(WeightedConfig):
+    """Growing gauge-invariant weighted softmax layers (Algorithms 1 and 2)."""
+
+    kind: Literal["gauge"]
+    # α: distance of the virtual gauge along the gradient, which makes weights positive.
+    gauge: Annotated[float, Field(gt=0)]
+    # Whether weights grow with the length of the gradient (Algorithm 2) or with its square (Algorithm 1).
+    order: Literal["length", "square"] = "length"
 
 
 KernelConfig = (
@@ -156,7 +187,9 @@ KernelConfig = (
     | RationalQuadraticConfig
     | PolynomialConfig
 )
-LearnerConfig = Annotated[KernelConfig | SoftmaxConfig | ParametricConfig, Field(discriminator="kind")]
+LearnerConfig = Annotated[
+    KernelConfig | SoftmaxConfig | GaugeConfig | ParametricConfig, Field(discriminator="kind")
+]
 
 
 def build_learner(
@@ -186,13 +219,16 @@ def build_learner(
     if isinstance(config, ParametricConfig):
         return build_parametric(config, features=features, task=task, seed=seed)
     kernel, rule = _kernel_and_rule(config)
-    initial, count = "unit", 0
-    if isinstance(config, SoftmaxConfig):
-        initial, count = config.initial, config.initial_entries or batch_size
     spec = GrowingSpec(
-        features, features, kernel, rule, config.memory, initial, count, config.momentum, config.decay
+        features, features, kernel, rule, config.memory, "unit", 0, config.momentum, config.decay, seed=seed
     )
-    blocks = [GrowingLayer(f"block{number}", spec) for number in range(config.blocks)]
+    if isinstance(config, WeightedConfig):
+        count = config.initial_entries or batch_size
+        spec = replace(spec, initial=config.initial, initial_entries=count, momentum_on=config.momentum_on)
+    blocks = [
+        GrowingLayer(f"block{number}", replace(spec, seed=seed + number + 1))
+        for number in range(config.blocks)
+    ]
     readout = GrowingLayer("readout", replace(spec, value_features=task.outputs))
     return Learner(ResidualGrowingNetwork(blocks, readout), task, shards=shards, spill_folder=spill_folder)
 
@@ -202,9 +238,14 @@ def initial_key(seed: int) -> jax.Array:
     return jax.random.key(seed)
 
 
-def _kernel_and_rule(config: KernelConfig | SoftmaxConfig) -> tuple[Kernel, GrowingRule]:
-    if isinstance(config, SoftmaxConfig):
-        return WeightedSoftmax(config.temperature), WeightedSoftmaxRule(config.value_rate, config.weight_rate)
+def _kernel_and_rule(config: KernelConfig | SoftmaxConfig | GaugeConfig) -> tuple[Kernel, GrowingRule]:
+    match config:
+        case SoftmaxConfig():
+            rule = WeightedSoftmaxRule(config.value_rate, config.weight_rate, config.clip)
+            return WeightedSoftmax(config.temperature), rule
+        case GaugeConfig():
+            gauge = GaugeRule(config.value_rate, config.weight_rate, config.gauge, config.order)
+            return WeightedSoftmax(config.temperature), gauge
     return _kernel(config), KernelRule(config.value_rate)
 
 

@@ -17,17 +17,19 @@ import jax
 import numpy as np
 
 from ..errors import DataError, MissingDataError
+from ..memory.append import Occupancy
 from ..memory.coefficients import Clock
 from ..memory.database import empty_database, grow
 from ..memory.kernels import RBF, Kernel, Linear, WeightedSoftmax
-from ..memory.policies import MemoryConfig, Occupancy
+from ..memory.policy import MemoryConfig
 from .conformance_dense import delta_pairs, mesa_pairs
 from .initial import with_initial_entries
 from .layers import GrowingLayer, GrowingSpec
-from .learner import Batch, Learner, Memory, State
+from .learner import Learner
 from .losses import Task
 from .networks import ResidualGrowingNetwork
-from .rules import GrowingRule, KernelRule, WeightedSoftmaxRule
+from .rules import GaugeRule, GrowingRule, KernelRule, WeightedSoftmaxRule
+from .state import Batch, Memory, State
 
 TOLERANCES = {"float32": 1e-4, "float64": 1e-10}  # relative to an array's largest magnitude
 
@@ -150,8 +152,9 @@ def _memory_pairs(prefix: str, name: str, memory: Memory, arrays: dict[str, np.n
     }
     created = memory.database.column("created")[live]
     coefficients = np.ones(len(created))
-    if memory.clock is not None:
-        coefficients = np.append(memory.clock.initial, memory.clock.coefficients)[created]
+    if memory.clocks is not None:
+        clock = memory.clocks.values
+        coefficients = np.append(clock.initial, clock.coefficients)[created]
     pairs[f"{prefix}_coefficient"] = arrays[f"{prefix}_coefficient"], coefficients
     return pairs
 
@@ -183,6 +186,10 @@ def _kernel_and_rule(config: dict[str, Any]) -> tuple[Kernel, GrowingRule]:
             WeightedSoftmax(config["temperature"]),
             WeightedSoftmaxRule(value_rate=config["beta"], weight_rate=config["eta"]),
         ),
+        "gauge": lambda: (
+            WeightedSoftmax(config["temperature"]),
+            GaugeRule(config["beta"], config["eta"], config["alpha"]),
+        ),
     }
     return kernels[config["kind"]]()
 
@@ -203,7 +210,7 @@ def _with_initial(memory: Memory, spec: GrowingSpec, columns: list[np.ndarray]) 
     keys, values, weights = (jax.numpy.asarray(c, jax.numpy.result_type(float)) for c in columns)
     empty = empty_database(len(keys), spec.key_features, spec.value_features, weighted=True, dtype=keys.dtype)
     database = with_initial_entries(empty, keys, values, weights)
-    return Memory(database, Occupancy.of(database, holes=False), memory.clock)
+    return replace(memory, database=database, occupancy=Occupancy.of(database, holes=False))
 
 
 def _relative_error(expected: np.ndarray, computed: np.ndarray) -> float:
@@ -219,6 +226,7 @@ KINDS: dict[str, Callable[[dict[str, Any], dict[str, np.ndarray]], Pairs]] = {
     "linear": _growing,
     "rbf": _growing,
     "softmax": _growing,
+    "gauge": _growing,
     "coefficient": _coefficients,
     "mesa": mesa_pairs,
     "delta": delta_pairs,

@@ -17,11 +17,13 @@ import optax
 from flax import nnx
 
 from ..errors import ConfigError
+from ..memory.admission import Decision
+from ..memory.append import Occupancy, append
 from ..memory.coefficients import CoefficientTable, block_coefficients, pad_by_step
 from ..memory.database import Block, Database, Rows, empty_database
 from ..memory.explain import Contribution, explain
 from ..memory.kernels import Linear
-from ..memory.policies import MemoryConfig, Occupancy, append
+from ..memory.policy import MemoryConfig
 from ..memory.retrieval import retrieve
 from ..memory.scores import Coefficients
 from ..memory.sharding import ONE_DEVICE, Shards
@@ -124,11 +126,12 @@ class Recording:
         offsets = np.full(len(keys), -1) if origins is None else origins
         database, occupancy, _ = append(
             _UNBOUNDED,
+            Linear(),
             self.database,
             self.occupancy,
             None,
             Rows(keys, values, None, jnp.asarray(offsets, jnp.int32)),
-            jnp.ones(len(keys), bool),
+            Decision.everything(len(keys)),
             self.weights.steps + 1,
         )
         weights = self.weights.advance(self.rule)

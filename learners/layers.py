@@ -6,6 +6,7 @@ all databases, answers their queries, and notes queries and outputs for the grow
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +16,12 @@ from ..memory.coefficients import CoefficientTable, block_coefficients
 from ..memory.cold import ColdPart
 from ..memory.database import Database
 from ..memory.kernels import Kernel
-from ..memory.nearest import nearest_square_distances
 from ..memory.plan import SCORES_BUDGET_BYTES
-from ..memory.policies import MemoryConfig
+from ..memory.policy import MemoryConfig
 from ..memory.retrieval import retrieve
 from ..memory.tiers import Tiers, retrieve_tiers
 from .rules import GrowingRule
+from .schedules import Rate, highest
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,15 @@ class GrowingSpec:
     memory: MemoryConfig
     initial: str  # "unit" or "zero": the initialiser of normalised kernels' first entries
     initial_entries: int  # how many of them; 0 for summed kernels
-    momentum: float  # μ of values and weights
-    decay: float  # γ
+    momentum: Rate  # μ
+    decay: Rate  # γ
+    momentum_on: Literal["both", "values"] = "both"  # whether weights have momentum too
+    seed: int = 0  # of what the memory's policies draw at random
 
     @property
     def fades(self) -> bool:
         """Whether coefficients differ from 1."""
-        return self.momentum > 0 or self.decay > 0
+        return highest(self.momentum) > 0 or highest(self.decay) > 0
 
 
 class GrowingLayer(nnx.Module):
@@ -70,7 +73,8 @@ class Recall:
     scores_budget_bytes: int = SCORES_BUDGET_BYTES  # most bytes of scores of a layer at any time
     queries: dict[str, jax.Array] = field(default_factory=dict)
     outputs: dict[str, jax.Array] = field(default_factory=dict)
-    nearest: dict[str, jax.Array] = field(default_factory=dict)  # squared distances, where admission asks
+    # Squared distances to the nearest keys, [B], of memories with a cold part whose admission asks for them.
+    nearest: dict[str, jax.Array] = field(default_factory=dict)
 
     def __call__(self, layer: GrowingLayer, queries: jax.Array) -> jax.Array:
         return self.note(layer.name, queries, self._retrieve(layer, queries))
@@ -85,13 +89,13 @@ class Recall:
 
     def _retrieve(self, layer: GrowingLayer, queries: jax.Array) -> jax.Array:
         database, table = self.databases[layer.name], self.tables[layer.name]
-        kernel, asks_nearest = layer.spec.kernel, layer.spec.memory.admission != "all"
+        kernel = layer.spec.kernel
         if layer.name in self.cold:
             output, distances = retrieve_tiers(
                 kernel,
                 Tiers(database, self.cold[layer.name], table),
                 queries,
-                nearest=asks_nearest and self.probes is not None,
+                nearest=layer.spec.memory.admission != "all" and self.probes is not None,
                 scores_budget_bytes=self.scores_budget_bytes,
             )
             if distances is not None:
@@ -99,8 +103,6 @@ class Recall:
             return output
         blocks, shards, budget = database.blocks, database.shards, self.scores_budget_bytes
         coefficients = tuple(block_coefficients(block, table) for block in blocks)
-        if asks_nearest:
-            self.nearest[layer.name] = nearest_square_distances(blocks, queries, shards, budget_bytes=budget)
         return retrieve(kernel, blocks, coefficients, queries, shards=shards, budget_bytes=budget)
 
 

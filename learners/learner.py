@@ -6,11 +6,10 @@ reads, XLA would copy every database).
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,94 +19,28 @@ from flax import nnx
 
 from ..errors import ConfigError
 from ..memory import cold_policies
-from ..memory.coefficients import Clock, CoefficientTable, block_coefficients, device_table
-from ..memory.cold import ColdChunk, ColdPart
-from ..memory.database import COUNTERS, Database, Rows
+from ..memory.coefficients import CoefficientTable, block_coefficients
+from ..memory.cold import ColdPart
+from ..memory.database import COUNTERS, Database
 from ..memory.explain import Contribution, explain
-from ..memory.layout import Layout
 from ..memory.plan import SCORES_BUDGET_BYTES
-from ..memory.policies import Occupancy, admit, append, prune
 from ..memory.retrieval import retrieve
 from ..memory.sharding import ONE_DEVICE, Shards
 from ..memory.spill import Budget, SpillFolder
 from ..memory.tiers import Tiers, retrieve_tiers
 from .dense import DenseSignals, signal_trees, weight_names
-from .initial import initial_database
+from .growth import Candidates, candidates
+from .keeper import Keeper, maintenance_due
 from .layers import GrowingSpec, Recall
 from .losses import Task
 from .networks import Network
+from .rules import Rates
+from .state import Examples, Memory, Result, State
 
 # Examples of one call that predicts: more make it no faster, and every number of them is compiled.
 _PREDICTED_AT_ONCE = 1024
 _QUERIES_BYTES = 2**28  # of the queries of one layer in a pass over the disk
 _ALL_HOT: Mapping[str, ColdPart] = {}  # no memory has a cold part
-
-
-class Examples(Protocol):
-    """A batch: any object with these attributes."""
-
-    @property
-    def x(self) -> np.ndarray: ...  # [B, …]
-    @property
-    def y(self) -> np.ndarray: ...  # [B] labels, or [B, C] targets
-    @property
-    def origins(self) -> np.ndarray: ...  # [B] stream offsets
-
-
-class Batch(NamedTuple):
-    """The plainest batch."""
-
-    x: np.ndarray  # [B, …]
-    y: np.ndarray  # [B] labels, or [B, C] targets
-    origins: np.ndarray  # [B] stream offsets
-
-
-@dataclass(frozen=True)
-class Memory:
-    """One growing layer's state."""
-
-    database: Database
-    occupancy: Occupancy
-    clock: Clock | None  # None where neither momentum nor decay is used
-    cold: ColdPart | None = None  # the entries on disk; None without a byte budget
-
-    @property
-    def entries(self) -> int:
-        """Entries in memory and on disk (waits for the device)."""
-        return int(self.database.entries) + (0 if self.cold is None else self.cold.entries)
-
-
-@dataclass(frozen=True)
-class State:
-    """All that a learner has learnt. Passing it to `update` consumes it."""
-
-    step: int  # updates done
-    memories: Mapping[str, Memory]  # by layer name
-    parameters: Any  # the network's nnx.State of parameters
-    optimiser: Any  # the optimiser's state
-
-
-@dataclass(frozen=True)
-class Result:
-    """What one update saw and did."""
-
-    outputs: jax.Array  # [B, C] predicted before learning from the batch
-    losses: jax.Array  # [B] of those predictions
-    changes: Mapping[str, jax.Array]  # per layer [5] int32: admitted, merged, rejected, pruned, evicted
-    pruning_bounds: Mapping[str, float]  # layers pruned at this step: bound on their output's change
-    nearest: Mapping[str, jax.Array]  # [B] distances to the nearest keys, where admission measures them
-    maintain_seconds: float  # time that pruning took
-    dense: Mapping[str, DenseSignals]  # per dense layer: its inputs and output gradients
-
-
-class _Candidates(NamedTuple):
-    """What a batch offers to one layer's database."""
-
-    keys: jax.Array  # [B, D]
-    values: jax.Array  # [B, F]
-    weights: jax.Array | None  # [B]
-    admitted: jax.Array  # [B] bool
-    nearest: jax.Array | None  # [B] distance to the nearest key, where admission measures it
 
 
 class Learner:
@@ -141,7 +74,10 @@ class Learner:
         self.layers = {layer.name: layer for layer in network.growing_layers()}
         self._dense = [layer.name for layer in network.dense_layers()]
         _require_distinct([layer.name for layer in network.growing_layers()] + self._dense)
-        self.budgets = {name: self._budget(layer.spec) for name, layer in self.layers.items()}
+        self.keepers = {
+            name: Keeper(layer.spec, self._budget(layer.spec), partial(self._spill_folder.write, name))
+            for name, layer in self.layers.items()
+        }
         self.scores_budget_bytes = scores_budget_bytes
         self._graph, self._parameters = nnx.split(network)
         self._weight_names = weight_names(network, self._parameters)
@@ -171,14 +107,10 @@ class Learner:
 
     def init(self, key: jax.Array) -> State:
         """The state before the first example; `key` draws the initial entries."""
-        memories = {}
-        for number, (name, layer) in enumerate(self.layers.items()):
-            budget = self.budgets[name]
-            spec = replace(layer.spec, memory=cold_policies.hot_policy(layer.spec.memory, budget))
-            database = initial_database(spec, jax.random.fold_in(key, number), self.shards)
-            clock = Clock.start() if spec.fades else None
-            cold = None if budget is None else ColdPart(budget.layout, (), ())
-            memories[name] = Memory(database, Occupancy.of(database, holes=False), clock, cold)
+        memories = {
+            name: keeper.start(jax.random.fold_in(key, number), self.shards)
+            for number, (name, keeper) in enumerate(self.keepers.items())
+        }
         # Copies: updates consume the state, and `init` may be called again.
         parameters = jax.tree.map(jnp.array, self._parameters)
         return State(0, memories, parameters, self._optimiser.init(parameters))
@@ -206,7 +138,7 @@ class Learner:
     def query(self, state: State, layer: str, queries: np.ndarray) -> np.ndarray:
         """What one growing layer's database answers, [B, F], to queries [B, D] (see `memory.retrieve`)."""
         memory, kernel = state.memories[layer], self.layers[layer].spec.kernel
-        blocks, table = memory.database.blocks, self._table(memory)
+        blocks, table = memory.database.blocks, memory.table
         if memory.cold is not None:
             tiers = Tiers(memory.database, memory.cold, table)
             return np.asarray(retrieve_tiers(kernel, tiers, self._floating(queries))[0])
@@ -252,7 +184,7 @@ class Learner:
         return explain(
             spec.kernel,
             memory.database,
-            self._table(memory),
+            memory.table,
             queries[layer][0],
             count=count,
             direction=direction,
@@ -278,26 +210,31 @@ class Learner:
         cold = self._cold(state)
         # Reading the disk is no part of a compiled program: with a cold part, each operation is one.
         learn = partial(self._learn_step, cold=cold) if cold else self._learn
-        outputs, losses, candidates, gradients, dense = learn(
+        rates = {name: layer.spec.rule.rates(state.step) for name, layer in self.layers.items()}
+        outputs, losses, offered, gradients, dense = learn(
             self._databases(state),
             self._tables(state),
             state.parameters,
+            rates,
             self._floating(batch.x),
             y,
             None if weights is None else self._floating(weights),
         )
-        memories, changes = {}, {}
+        memories: dict[str, Memory] = {}
+        changes: dict[str, jax.Array] = {}
         origins = jnp.asarray(batch.origins, jnp.int32)
         for name, memory in state.memories.items():
             if name in self._frozen:
-                memories[name], changes[name] = _held(memory), jnp.zeros(len(COUNTERS), jnp.int32)
+                memories[name], changes[name] = memory.held(), jnp.zeros(len(COUNTERS), jnp.int32)
                 continue
-            memories[name], changes[name] = self._grow(name, memory, candidates[name], origins, step)
+            memories[name], changes[name] = self.keepers[name].grow(memory, offered[name], origins, step)
         parameters, optimiser = state.parameters, state.optimiser
         if jax.tree.leaves(parameters) and "parameters" not in self._frozen:
             parameters, optimiser = self._train(parameters, optimiser, gradients, dense)
-        memories, bounds, seconds = self._maintain(memories, changes, step)
-        nearest = {name: c.nearest for name, c in candidates.items() if c.nearest is not None}
+        bounds, seconds = self._maintain(memories, changes, step)
+        nearest = {
+            name: o.decision.distance for name, o in offered.items() if o.decision.distance is not None
+        }
         result = Result(outputs, losses, changes, bounds, nearest, seconds, dense)
         return State(step, memories, parameters, optimiser), result
 
@@ -346,20 +283,7 @@ class Learner:
         )
 
     def _tables(self, state: State) -> dict[str, CoefficientTable | None]:
-        return {name: self._table(memory) for name, memory in state.memories.items()}
-
-    def _table(self, memory: Memory) -> CoefficientTable | None:
-        if memory.clock is None:
-            return None
-        return device_table(memory.clock, memory.clock, self._floating_type)
-
-    def _future_table(self, memory: Memory, momentum: float) -> CoefficientTable | None:
-        """Upper bounds on the coefficients from now on."""
-        if memory.clock is None:
-            return None
-        return self._table(
-            replace(memory, clock=replace(memory.clock, coefficients=memory.clock.future_bounds(momentum)))
-        )
+        return {name: memory.table for name, memory in state.memories.items()}
 
     def _predict_step(
         self,
@@ -390,11 +314,12 @@ class Learner:
         databases: Mapping[str, Database],
         tables: Mapping[str, CoefficientTable | None],
         parameters: Any,
+        rates: Mapping[str, Rates],
         x: jax.Array,
         y: jax.Array,
         weights: jax.Array | None,
         cold: Mapping[str, ColdPart] = _ALL_HOT,
-    ) -> tuple[jax.Array, jax.Array, dict[str, _Candidates], Any, dict[str, DenseSignals]]:
+    ) -> tuple[jax.Array, jax.Array, dict[str, Candidates], Any, dict[str, DenseSignals]]:
         def forward(probes: Mapping[str, jax.Array] | None, parameters: Any) -> tuple[jax.Array, Any]:
             # Without probes only shapes are asked for, and the disk is left alone.
             parts = _ALL_HOT if probes is None else cold
@@ -407,30 +332,25 @@ class Learner:
         shapes = jax.eval_shape(lambda p: forward(None, p)[1][3], parameters)
         probes = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
         (per_output, summed), aux = jax.grad(forward, argnums=(0, 1), has_aux=True)(probes, parameters)
-        outputs, losses, queries, layer_outputs, nearest = aux
-        candidates = {
-            name: self._candidates(name, queries[name], layer_outputs[name], per_output[name], nearest)
-            for name in self.layers
+        outputs, losses, queries, answers, nearest = aux
+        offered = {
+            name: candidates(
+                layer.spec,
+                databases[name],
+                tables[name],
+                queries[name],
+                answers[name],
+                per_output[name],
+                rates[name],
+                nearest.get(name),
+            )
+            for name, layer in self.layers.items()
         }
         # The optimiser descends the batch mean.
         count = x.shape[0] if weights is None else jnp.sum(weights)
         mean = jax.tree.map(lambda g: g / count, summed)
         dense = {name: DenseSignals(queries[name], per_output[name] / count) for name in self._dense}
-        return outputs, losses, candidates, mean, dense
-
-    def _candidates(
-        self,
-        name: str,
-        queries: jax.Array,
-        outputs: jax.Array,
-        gradients: jax.Array,
-        nearest: Mapping[str, jax.Array],
-    ) -> _Candidates:
-        spec = self.layers[name].spec
-        values, weights = spec.rule(outputs, gradients)
-        square = nearest.get(name)
-        admitted = admit(spec.memory, square, queries.shape[0])
-        return _Candidates(queries, values, weights, admitted, None if square is None else jnp.sqrt(square))
+        return outputs, losses, offered, mean, dense
 
     def _train_step(
         self, parameters: Any, optimiser: Any, gradients: Any, dense: Mapping[str, DenseSignals]
@@ -439,129 +359,29 @@ class Learner:
         updates, optimiser = self._optimiser.update(gradients, optimiser, parameters, **signals)
         return optax.apply_updates(parameters, updates), optimiser
 
-    def _grow(
-        self, name: str, memory: Memory, candidates: _Candidates, origins: jax.Array, step: int
-    ) -> tuple[Memory, jax.Array]:
-        rows = Rows(candidates.keys, candidates.values, candidates.weights, origins)
-        memory, change = self.append(name, memory, rows, candidates.admitted, step)
-        if memory.clock is not None:
-            spec = self.layers[name].spec
-            clock = memory.clock.advance(momentum=spec.momentum, decay=spec.decay)
-            memory = replace(memory, clock=clock)
-        return memory, change
-
-    def append(
-        self, name: str, memory: Memory, rows: Rows, admitted: jax.Array, step: int
-    ) -> tuple[Memory, jax.Array]:
-        """Writes rows into a layer's memory, within its cap and byte budget. The memory is consumed.
-
-        Args:
-          name: the layer.
-          memory: its memory; the clock stays as it is.
-          rows: B candidate rows.
-          admitted: [B] bool: those that admission let through.
-          step: the creation step, ≥ 1.
-
-        Returns:
-          The memory, and what changed: [5] int32 in the order of COUNTERS.
-
-        Raises:
-          ConfigError: the byte budget has no room for B entries.
-          StorageError: the file system refused entries that exceed the budget.
-        """
-        policy, budget, evicted = self.layers[name].spec.memory, self.budgets[name], 0
-        if budget is not None:
-            assert memory.cold is not None
-            room = cold_policies.make_room(
-                policy,
-                budget,
-                memory.database,
-                memory.occupancy,
-                memory.cold,
-                admitted,
-                self._writer(name),
-                step,
-            )
-            memory = replace(memory, database=room.database, occupancy=room.occupancy, cold=room.cold)
-            policy, admitted, evicted = cold_policies.hot_policy(policy, budget), room.admitted, room.evicted
-        table = self._table(memory) if policy.eviction == "smallest" else None
-        database, occupancy, change = append(
-            policy, memory.database, memory.occupancy, table, rows, admitted, step
-        )
-        if evicted:
-            change = change.at[COUNTERS.index("evicted")].add(evicted)
-        return replace(memory, database=database, occupancy=occupancy), change
-
-    def prune(self, name: str, memory: Memory, epsilon: float, step: int) -> tuple[Memory, int, float]:
-        """Removes a layer's entries that stay negligible, in memory and on disk. The memory is consumed.
-
-        Args:
-          name: the layer.
-          memory: its memory.
-          epsilon: ε.
-          step: the present step.
-
-        Returns:
-          The memory, how many entries went, and the bound on the output's change (see `policies.prune`).
-        """
-        future = self._future_table(memory, self.layers[name].spec.momentum)
-        database, occupancy, count, bound = prune(memory.database, memory.occupancy, future, epsilon, step)
-        cold = memory.cold
-        if cold is not None:
-            cold, more, cold_bound = cold_policies.prune_cold(cold, future, epsilon, self._writer(name))
-            counters = database.counters.at[COUNTERS.index("pruned")].add(more)
-            database = replace(database, counters=counters)
-            count, bound = count + more, bound + cold_bound
-        return replace(memory, database=database, occupancy=occupancy, cold=cold), count, bound
-
-    def drop_cold(self, name: str, memory: Memory, gone: Sequence[np.ndarray]) -> Memory:
-        """Lets chosen entries on disk go.
-
-        Args:
-          name: the layer.
-          memory: its memory, with a cold part.
-          gone: per chunk, [R] bool.
-        """
-        assert memory.cold is not None
-        live = [rows & ~out for rows, out in zip(memory.cold.live, gone, strict=True)]
-        cold = cold_policies.condensed(memory.cold.with_live(live), self._writer(name))
-        return replace(memory, cold=cold)
-
-    def _writer(self, name: str) -> Callable[[Layout, dict[str, np.ndarray]], ColdChunk]:
-        return partial(self._spill_folder.write, name)
-
     def _maintain(
-        self, memories: Mapping[str, Memory], changes: dict[str, jax.Array], step: int
-    ) -> tuple[dict[str, Memory], dict[str, float], float]:
-        """Prunes where it is due; also returns the seconds that this took by itself."""
+        self, memories: dict[str, Memory], changes: dict[str, jax.Array], step: int
+    ) -> tuple[dict[str, float], float]:
+        """Prunes and folds where it is due.
+
+        Returns:
+          Bounds on the change of the outputs of the layers pruned, and the seconds that this took by itself.
+        """
         due = [
             name
             for name, layer in self.layers.items()
-            if name not in self._frozen
-            and layer.spec.memory.prune_epsilon > 0
-            and step % layer.spec.memory.prune_every == 0
+            if name not in self._frozen and maintenance_due(layer.spec.memory, step)
         ]
         if not due:
-            return dict(memories), {}, 0.0
+            return {}, 0.0
         jax.block_until_ready(changes)
-        begin = time.perf_counter()
-        pruned, bounds = self._prune(memories, changes, due, step)
-        return pruned, bounds, time.perf_counter() - begin
-
-    def _prune(
-        self, memories: Mapping[str, Memory], changes: dict[str, jax.Array], due: Sequence[str], step: int
-    ) -> tuple[dict[str, Memory], dict[str, float]]:
-        pruned, bounds = dict(memories), {}
+        begin, bounds = time.perf_counter(), {}
         for name in due:
-            epsilon = self.layers[name].spec.memory.prune_epsilon
-            pruned[name], count, bounds[name] = self.prune(name, memories[name], epsilon, step)
-            changes[name] = changes[name].at[3].add(count)
-        return pruned, bounds
-
-
-def _held(memory: Memory) -> Memory:
-    """A frozen layer's memory one step later."""
-    return memory if memory.clock is None else replace(memory, clock=memory.clock.hold())
+            memories[name], done = self.keepers[name].maintain(memories[name], step)
+            changes[name] = changes[name].at[COUNTERS.index("pruned")].add(done.removed)
+            if done.bound is not None:
+                bounds[name] = done.bound
+        return bounds, time.perf_counter() - begin
 
 
 def _require_distinct(names: Sequence[str]) -> None:

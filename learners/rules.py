@@ -5,16 +5,30 @@ with respect to s, every rule stores the key q; they differ in the stored value 
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+
+from .schedules import Rate, rate_at
+
+
+class Rates(NamedTuple):
+    """The step sizes of one update."""
+
+    value: float | jax.Array
+    weight: float | jax.Array = 0.0
 
 
 class GrowingRule(Protocol):
     """How outputs and per-example gradients become stored values and weights."""
 
-    def __call__(self, outputs: jax.Array, gradients: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+    def rates(self, step: int) -> Rates:
+        """The step sizes of update number `step` + 1."""
+
+    def __call__(
+        self, outputs: jax.Array, gradients: jax.Array, rates: Rates
+    ) -> tuple[jax.Array, jax.Array | None]:
         """Values [B, F] and weights [B] (None for summed kernels) of the new entries."""
 
 
@@ -22,19 +36,64 @@ class GrowingRule(Protocol):
 class KernelRule:
     """Value −η·g for linear and positive-definite kernels (Sec. 3.1, Algorithm 5)."""
 
-    value_rate: float  # η > 0
+    value_rate: Rate  # η
 
-    def __call__(self, outputs: jax.Array, gradients: jax.Array) -> tuple[jax.Array, jax.Array | None]:
-        return -self.value_rate * gradients, None
+    def rates(self, step: int) -> Rates:
+        return Rates(rate_at(self.value_rate, step))
+
+    def __call__(
+        self, outputs: jax.Array, gradients: jax.Array, rates: Rates
+    ) -> tuple[jax.Array, jax.Array | None]:
+        return -rates.value * gradients, None
 
 
 @dataclass(frozen=True)
 class WeightedSoftmaxRule:
     """Weight max(0, η·⟨s, g⟩) and weighted value −β·g (Algorithm 3)."""
 
-    value_rate: float  # β > 0
-    weight_rate: float  # η > 0
+    value_rate: Rate  # β
+    weight_rate: Rate  # η
+    clip: float | None = None  # ⟨s, g⟩ is limited to ±clip; None: not limited
 
-    def __call__(self, outputs: jax.Array, gradients: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+    def rates(self, step: int) -> Rates:
+        return Rates(rate_at(self.value_rate, step), rate_at(self.weight_rate, step))
+
+    def __call__(
+        self, outputs: jax.Array, gradients: jax.Array, rates: Rates
+    ) -> tuple[jax.Array, jax.Array | None]:
         alignment = jnp.sum(outputs * gradients, axis=1)
-        return -self.value_rate * gradients, jnp.maximum(0, self.weight_rate * alignment)
+        if self.clip is not None:
+            alignment = jnp.clip(alignment, -self.clip, self.clip)
+        return -rates.value * gradients, jnp.maximum(0, rates.weight * alignment)
+
+
+@dataclass(frozen=True)
+class GaugeRule:
+    """Weights that are positive by the choice of gauge (App. C.7).
+
+    `length` (Algorithm 2): α_t = α/‖g‖, weight ηα‖g‖, of the order of the gradient. `square` (Algorithm 1):
+    α_t = α, weight ηα‖g‖². The weighted value is (−w·α_t − β + η·α_t·⟨s, g⟩)·g (Eq. 85).
+    """
+
+    value_rate: Rate  # β
+    weight_rate: Rate  # η
+    gauge: float  # α > 0
+    order: Literal["length", "square"] = "length"
+
+    def rates(self, step: int) -> Rates:
+        return Rates(rate_at(self.value_rate, step), rate_at(self.weight_rate, step))
+
+    def __call__(
+        self, outputs: jax.Array, gradients: jax.Array, rates: Rates
+    ) -> tuple[jax.Array, jax.Array | None]:
+        square = jnp.sum(gradients * gradients, axis=1)
+        alignment = jnp.sum(outputs * gradients, axis=1)
+        if self.order == "square":
+            weights = rates.weight * self.gauge * square
+            factor = rates.weight * self.gauge * alignment - weights * self.gauge
+        else:
+            length = jnp.sqrt(square)
+            weights = rates.weight * self.gauge * length
+            # w·α_t = ηα² exactly; the paper adds 1e-8 to the length that divides (F.3.1).
+            factor = rates.weight * self.gauge * (alignment / (length + 1e-8) - self.gauge)
+        return (factor - rates.value)[:, None] * gradients, weights

@@ -1,10 +1,13 @@
 """The growing key-value memory: kernels, the database, retrieval, policies and the store."""
 
+from .admission import Decision, decide
+from .append import Occupancy, append
 from .coefficients import Clock
 from .database import COUNTERS, Block, Database, Rows, empty_database
 from .kernels import RBF, Kernel, Linear, Pairs, WeightedSoftmax
-from .nearest import nearest_square_distances
-from .policies import ADMISSIONS, EVICTIONS, MemoryConfig, Occupancy, append, prune
+from .neighbours import Neighbours, nearest
+from .policy import ADMISSIONS, EVICTIONS, MemoryConfig
+from .pruning import forget, prune
 from .retrieval import retrieve
 from .scores import Coefficients
 from .store import Generation, Head, Store, Table, TableChange
@@ -18,11 +21,13 @@ __all__ = [
     "Clock",
     "Coefficients",
     "Database",
+    "Decision",
     "Generation",
     "Head",
     "Kernel",
     "Linear",
     "MemoryConfig",
+    "Neighbours",
     "Occupancy",
     "Pairs",
     "Rows",
@@ -31,8 +36,10 @@ __all__ = [
     "TableChange",
     "WeightedSoftmax",
     "append",
+    "decide",
     "empty_database",
-    "nearest_square_distances",
+    "forget",
+    "nearest",
     "prune",
     "retrieve",
 ]

@@ -9,7 +9,8 @@ both 1 for the newest step. For constant rates this is Eq. 100 divided by its va
 initial function have no velocity: their coefficient only decays.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -47,18 +48,77 @@ class Clock:
         coefficients = np.append(self.coefficients * (1 - decay), 0.0) + velocities
         return Clock(self.step + 1, self.initial * (1 - decay), coefficients, velocities)
 
+    @classmethod
+    def at_rest(cls, step: int) -> "Clock":
+        """As if nothing had faded so far and no momentum were left."""
+        return cls(step, 1.0, np.ones(step), np.zeros(step))
+
+    def without_momentum(self) -> "Clock":
+        """One step later in which nothing fades, and whose own entries have no momentum."""
+        return Clock(
+            self.step + 1, self.initial, np.append(self.coefficients, 1.0), np.append(self.velocities, 0.0)
+        )
+
     def hold(self) -> "Clock":
         """One step later in which nothing fades and nothing is added: no entry is of that step."""
         rows = [np.append(each, 1.0) for each in (self.coefficients, self.velocities)]
         return Clock(self.step + 1, self.initial, *rows)
 
-    def future_bounds(self, momentum: float) -> np.ndarray:
-        """[step] upper bounds on each coefficient from now on, if momentum stays at most `momentum`.
+    def bounded(self, momentum: float) -> "Clock":
+        """Upper bounds on the coefficients from now on, if momentum stays at most `momentum`.
 
         A velocity v adds at most v·(μ + μ² + …) more; decay only lowers the sum.
         """
         ahead = momentum / (1 - momentum)
-        return self.coefficients + self.velocities * ahead
+        return replace(self, coefficients=self.coefficients + self.velocities * ahead)
+
+    def scaled(self, first: int, last: int, factor: float) -> "Clock":
+        """The entries created in steps first … last multiplied by a factor: decay of an older phase.
+
+        Step 0 is the initial function. Momentum not yet paid out is multiplied too.
+        """
+        chosen = slice(max(first, 1) - 1, last)
+        coefficients, velocities = self.coefficients.copy(), self.velocities.copy()
+        coefficients[chosen] *= factor
+        velocities[chosen] *= factor
+        return Clock(self.step, self.initial * (factor if first <= 0 else 1), coefficients, velocities)
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The clocks of a memory's values and weights; one and the same object where they do not differ."""
+
+    values: Clock
+    weights: Clock
+
+    @classmethod
+    def start(cls) -> "Clocks":
+        """Step 0."""
+        return cls.both(Clock.start())
+
+    @classmethod
+    def both(cls, clock: Clock) -> "Clocks":
+        """The same clock for values and weights."""
+        return cls(clock, clock)
+
+    def advance(self, *, momentum: float, weight_momentum: float, decay: float) -> "Clocks":
+        """One step later (see `Clock.advance`), with a momentum of values and one of weights (Table 16)."""
+        values = self.values.advance(momentum=momentum, decay=decay)
+        if self.weights is self.values and momentum == weight_momentum:
+            return Clocks.both(values)
+        return Clocks(values, self.weights.advance(momentum=weight_momentum, decay=decay))
+
+    def each(self, change: Callable[[Clock], Clock]) -> "Clocks":
+        """Both clocks changed alike."""
+        values = change(self.values)
+        return Clocks(values, values if self.weights is self.values else change(self.weights))
+
+    def bounded(self, momentum: float, weight_momentum: float) -> "Clocks":
+        """Upper bounds on the coefficients from now on (see `Clock.bounded`)."""
+        values = self.values.bounded(momentum)
+        if self.weights is self.values and momentum == weight_momentum:
+            return Clocks.both(values)
+        return Clocks(values, self.weights.bounded(weight_momentum))
 
 
 @jax.tree_util.register_dataclass
@@ -70,10 +130,11 @@ class CoefficientTable:
     weights: jax.Array  # [S]
 
 
-def device_table(values: Clock, weights: Clock, dtype: Any) -> CoefficientTable:
+def device_table(clocks: Clocks, dtype: Any) -> CoefficientTable:
     """The clocks' coefficients as a table indexed by creation step."""
+    each = (clocks.values, clocks.weights)
     return CoefficientTable(
-        *(jnp.asarray(pad_by_step(clock.initial, clock.coefficients), dtype) for clock in (values, weights))
+        *(jnp.asarray(pad_by_step(clock.initial, clock.coefficients), dtype) for clock in each)
     )
 
 

@@ -14,12 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ConfigError
+from .append import Occupancy
 from .coefficients import CoefficientTable, block_coefficients
 from .cold import ColdChunk, ColdPart
 from .cold_stream import WEIGHING, as_block, stream
 from .database import COUNTERS, EMPTY, INITIAL, Block, Database
+from .eviction import effective_size
 from .layout import Layout
-from .policies import MemoryConfig, Occupancy, effective_size
+from .policy import MemoryConfig
 from .sharding import ONE_DEVICE, Shards
 from .spill import Budget, spill
 
@@ -69,6 +71,11 @@ def budget_of(
                 f"memory.{name}: expected {' or '.join(known)} beside budget_bytes, as entries on disk are "
                 f"never rewritten; found {found!r}: choose one of those, or leave budget_bytes out"
             )
+    if policy.fold_every is not None:
+        raise ConfigError(
+            "memory.fold_every: expected none beside budget_bytes, as entries on disk are never rewritten; "
+            f"found {policy.fold_every}: leave one of them out"
+        )
     if initial_entries > budget.hot_slots:
         raise ConfigError(
             f"memory.budget_bytes: expected room for the {initial_entries} initial entries; found "
@@ -148,7 +155,7 @@ def prune_cold(
       write: writes a chunk.
 
     Returns:
-      The cold part, how many entries went, and Σ of their effective value norms (see `policies.prune`).
+      The cold part, how many entries went, and Σ of their effective value norms (see `pruning.prune`).
     """
     live, pruned, removed = list(cold.live), 0, 0.0
     limit = jnp.asarray(epsilon, cold.layout.columns["keys"].dtype)

@@ -8,7 +8,7 @@ neighbours come or go.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -97,6 +97,15 @@ class Rows:
     values: jax.Array  # [B, F]
     weights: jax.Array | None  # [B]
     origin: jax.Array  # [B] int32
+
+
+class Found(NamedTuple):
+    """Entries read from their slots; zeros where there was none."""
+
+    keys: jax.Array  # [M, D]
+    values: jax.Array  # [M, F]
+    weights: jax.Array | None  # [M]
+    created: jax.Array  # [M] int32
 
 
 def empty_block(
@@ -193,6 +202,29 @@ def write(database: Database, slots: jax.Array, rows: Rows, step: jax.Array, fir
     begin = sum(block.slots for block in database.blocks[:first])
     written = _write_blocks(database.shards, database.blocks[first:], slots - begin, rows, step)
     return replace(database, blocks=database.blocks[:first] + written)
+
+
+def take(database: Database, slots: jax.Array) -> Found:
+    """Reads the entries in given slots.
+
+    Args:
+      database: the database.
+      slots: [M] int32; −1: none.
+    """
+    shards = database.shards
+
+    def read(blocks: tuple[Block, ...], slots: jax.Array) -> Found:
+        parts = []
+        for block in blocks:
+            size = block.slots * shards.count
+            places = shards.local_places(slots, size)
+            columns = block.keys, block.values, block.weights, jnp.maximum(block.created, 0)
+            parts.append(jax.tree.map(lambda c, p=places: c.at[p].get(mode="fill", fill_value=0), columns))
+            slots = slots - size
+        return Found(*shards.total(jax.tree.map(lambda *each: sum(each), *parts)))
+
+    found: Found = shards.spread(read, database.blocks, slots, False)
+    return found
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)

@@ -76,6 +76,10 @@ class Shards:
         """One number per slot, [slots], reordered to the order of slots."""
         return column if self.mesh is None else column.reshape(self.count, -1).T.reshape(-1)
 
+    def from_slot_order(self, column: jax.Array) -> jax.Array:
+        """The inverse of `in_slot_order`."""
+        return column if self.mesh is None else column.reshape(-1, self.count).T.reshape(-1)
+
     def local_places(self, slots: jax.Array, size: int) -> jax.Array:
         """On a device: where slots [B] of a block of `size` slots lie there; out of range if elsewhere."""
         place = slots // self.count
@@ -83,6 +87,10 @@ class Shards:
         if self.mesh is not None:
             inside = inside & (slots % self.count == jax.lax.axis_index(AXIS))
         return jnp.where(inside, place, size)
+
+    def slots_of(self, places: jax.Array) -> jax.Array:
+        """On a device: the slots, within a block, of its places there."""
+        return places if self.mesh is None else places * self.count + jax.lax.axis_index(AXIS)
 
     def spread(self, function: Callable[..., Any], rows: Any, whole: Any, results: Any) -> Any:
         """Runs `function(rows, whole)` on every device.

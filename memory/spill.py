@@ -20,12 +20,12 @@ import numpy as np
 
 from ..durable import storage_errors
 from ..errors import ConfigError
+from .append import Occupancy
 from .chunks import write_chunk
 from .cold import COLUMNS, ColdChunk, ColdPart, cold_layout
 from .cold_stream import READ_AHEAD
 from .database import EMPTY, Block, Database
 from .layout import Layout
-from .policies import Occupancy
 from .sharding import ONE_DEVICE, Shards
 
 _RESERVED = READ_AHEAD + 3  # chunks in memory beside the hot part: mapped ahead, in use, being spilled

@@ -19,7 +19,7 @@ from .cold_stream import ANSWERING, as_block, stream
 from .database import Block, Database
 from .fold import Cotangent, Partial, cotangent, finish, merge, merge_devices, nothing
 from .kernels import Kernel
-from .nearest import nearest_square_distances
+from .neighbours import nearest as nearest_keys
 from .scores import Coefficients, Entries, gradients, partial_answer, score
 from .sharding import Shards
 
@@ -153,7 +153,7 @@ def _answer(
     rows = Entries.of(block), block_coefficients(block, table)
     total = merge(total, shards.spread(part, rows, queries, False))
     if nearest:
-        distances = jnp.minimum(distances, nearest_square_distances((block,), queries, shards))
+        distances = jnp.minimum(distances, -nearest_keys((block,), queries, shards=shards).scores[:, 0])
     return total, distances
 
 

@@ -56,7 +56,7 @@ def test_decay_scales_what_entries_contribute_for_good(kind: str) -> None:
     faded = decay(taught(learner, 3), 0.25)
     for name, answer in answers(learner, faded).items():
         np.testing.assert_allclose(answer, before[name] / 4, rtol=1e-5, atol=1e-7)
-    clocks = [faded.memories["readout"].clock, state.memories["readout"].clock]
+    clocks = [each.memories["readout"].clocks.values for each in (faded, state)]
     if kind == "fading":  # momentum that is not yet paid out is scaled too
         later = [clock.advance(momentum=0.5, decay=0.1).coefficients[:3] for clock in clocks]
         np.testing.assert_allclose(later[0], later[1] / 4)
@@ -69,7 +69,8 @@ def test_a_cap_keeps_the_most_effective_entries_and_the_initial_ones(kind: str) 
     database = state.memories["readout"].database
     created, norms = database.column("created"), database.column("value_norms")
     sizes = norms if not database.weighted else np.maximum(norms, np.abs(database.column("weights")))
-    clock = state.memories["readout"].clock
+    clocks = state.memories["readout"].clocks
+    clock = None if clocks is None else clocks.values
     worth = sizes * (
         1 if clock is None else np.append(clock.initial, clock.coefficients)[np.maximum(created, 0)]
     )
@@ -89,7 +90,7 @@ def test_a_cap_keeps_the_most_effective_entries_and_the_initial_ones(kind: str) 
 def test_pruning_leaves_what_may_still_matter() -> None:
     learner = learner_of("fading")
     state = taught(learner, 4)
-    clock, database = state.memories["readout"].clock, state.memories["readout"].database
+    clock, database = state.memories["readout"].clocks.values, state.memories["readout"].database
     bound = (clock.coefficients + clock.velocities)[database.column("created")[:20] - 1]  # μ/(1 − μ) = 1
     worth = bound * database.column("value_norms")[:20]
     epsilon = float(np.median(worth))
@@ -109,7 +110,7 @@ def test_merged_memories_answer_the_sum(kind: str) -> None:
     origins = both.memories["readout"].database.column("origin")
     assert sorted(origins[origins >= 0]) == [*range(15), *range(100, 125)]
     if kind == "fading":  # what was merged has no momentum of its own
-        clock = both.memories["readout"].clock.advance(momentum=0.5, decay=0.1)
+        clock = both.memories["readout"].clocks.values.advance(momentum=0.5, decay=0.1)
         assert clock.coefficients[3] == pytest.approx(0.9)
 
 
@@ -119,7 +120,7 @@ def test_merging_softmax_memories_is_attention_over_both() -> None:
 
     def parts(state: State, initial: bool) -> tuple[np.ndarray, np.ndarray]:
         memory = state.memories["readout"]
-        database, clock = memory.database, memory.clock
+        database, clock = memory.database, memory.clocks.values
         created = database.column("created")
         keep = (created > 0) | (initial & (created == 0))
         now = np.append(clock.initial, clock.coefficients)[np.maximum(created, 0)][keep]
@@ -147,7 +148,7 @@ def test_an_earlier_state_comes_back_unfaded() -> None:
     past = taught(learner, 2)
     expected = answers(learner, past)
     back = brought_forward(past, 6)
-    assert (back.step, back.memories["readout"].clock.step) == (6, 6)
+    assert (back.step, back.memories["readout"].clocks.values.step) == (6, 6)
     for name, answer in answers(learner, back).items():
         np.testing.assert_array_equal(answer, expected[name])
 

@@ -19,7 +19,7 @@ from lamina.memory.kernels import (
     RationalQuadratic,
     WeightedSoftmax,
 )
-from lamina.memory.policies import MemoryConfig
+from lamina.memory.policy import MemoryConfig
 from pydantic import TypeAdapter, ValidationError
 
 parse = TypeAdapter(LearnerConfig).validate_python

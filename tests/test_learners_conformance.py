@@ -131,8 +131,8 @@ def test_a_missing_file_is_a_one_line_error(tmp_path: Path) -> None:
     ("changes", "complaint"),
     [
         (
-            {"config": {"kind": "gauge"}},
-            "expected a kind among linear, rbf, softmax, coefficient, mesa, delta; found 'gauge'",
+            {"config": {"kind": "fourier"}},
+            "expected a kind among linear, rbf, softmax, gauge, coefficient, mesa, delta; found 'fourier'",
         ),
         ({"config": {}}, "found None"),
         ({"config": "{not json"}, "JSON config"),

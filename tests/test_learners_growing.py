@@ -17,7 +17,7 @@ from lamina.learners.networks import ResidualGrowingNetwork
 from lamina.learners.rules import KernelRule, WeightedSoftmaxRule
 from lamina.memory.database import INITIAL
 from lamina.memory.kernels import RBF, Linear, WeightedSoftmax
-from lamina.memory.policies import MemoryConfig
+from lamina.memory.policy import MemoryConfig
 
 D, B = 4, 3  # features, batch
 MEMORY = MemoryConfig(initial_capacity=64)

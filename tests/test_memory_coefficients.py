@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lamina.memory.coefficients import (
     Clock,
+    Clocks,
     CoefficientTable,
     block_coefficients,
     device_table,
@@ -74,7 +75,7 @@ def test_great_ages_neither_overflow_nor_vanish_into_nan(momentum: float, decay:
     )
     with np.errstate(all="raise", under="ignore"):
         later = clock.advance(momentum=momentum, decay=decay)
-        bounds = later.future_bounds(momentum)
+        bounds = later.bounded(momentum).coefficients
     assert np.isfinite(later.coefficients).all()
     expected = closed_form(np.arange(100_001)[::-1], momentum, decay)
     np.testing.assert_allclose(later.coefficients, expected, rtol=1e-9, atol=1e-290)
@@ -100,7 +101,7 @@ def test_future_bounds_hold_whatever_the_rates(
     clock = Clock.start()
     for momentum, decay in past:
         clock = clock.advance(momentum=momentum, decay=decay)
-    bounds = clock.future_bounds(most)
+    bounds = clock.bounded(most).coefficients
     assert (clock.coefficients <= bounds).all()
     later = clock
     for share, decay in future:
@@ -110,7 +111,7 @@ def test_future_bounds_hold_whatever_the_rates(
 
 def test_the_bound_is_reached_by_constant_momentum() -> None:
     clock = advanced(1, 0.9, 0.0)
-    assert clock.future_bounds(0.9)[0] == pytest.approx(10)
+    assert clock.bounded(0.9).coefficients[0] == pytest.approx(10)
     assert advanced(400, 0.9, 0.0).coefficients[0] == pytest.approx(10)
 
 
@@ -132,7 +133,7 @@ def test_slots_get_the_coefficient_of_their_step(weighted: bool) -> None:
     block = replace(empty_block(5, 2, 1, weighted=weighted), created=jnp.asarray(created, jnp.int32))
     values, weights = advanced(3, 0.5, 0.1), advanced(3, 0.0, 0.2)
     with jax.enable_x64(True):
-        found = block_coefficients(block, device_table(values, weights, jnp.float64))
+        found = block_coefficients(block, device_table(Clocks(values, weights), jnp.float64))
         found = jax.tree.map(np.asarray, found)
     np.testing.assert_allclose(found.values[np.array([0, 1, 3, 4])], [0.729, 1.4, 1.51, 1.0], rtol=1e-12)
     assert found.values[2] == 0
@@ -152,7 +153,7 @@ def test_without_a_table_live_slots_count_once() -> None:
 
 
 def test_a_table_reaches_the_device_in_the_learners_precision() -> None:
-    table = device_table(advanced(2, 0.9, 0.0), advanced(2, 0.0, 0.0), jnp.float32)
+    table = device_table(Clocks(advanced(2, 0.9, 0.0), advanced(2, 0.0, 0.0)), jnp.float32)
     assert isinstance(table, CoefficientTable)
     assert table.values.dtype == jnp.float32
     np.testing.assert_array_equal(table.values[:3], np.float32([1, 1.9, 1]))

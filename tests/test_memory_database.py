@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from lamina.memory.admission import Decision
+from lamina.memory.append import Occupancy, append
 from lamina.memory.database import (
     EMPTY,
     INITIAL,
@@ -15,7 +17,8 @@ from lamina.memory.database import (
     grow,
     write,
 )
-from lamina.memory.policies import MemoryConfig, Occupancy, append
+from lamina.memory.kernels import RBF
+from lamina.memory.policy import MemoryConfig
 
 COLUMNS = ("keys", "values", "weights", "created", "origin", "changed", "key_norms", "value_norms")
 
@@ -130,7 +133,9 @@ def test_a_long_run_of_appends_copies_nothing() -> None:
         before, blocks = addresses(database), database.blocks
         entries = int(database.entries)
         new = rows(8, 8 * step)
-        database, occupancy, _ = append(policy, database, occupancy, None, new, jnp.ones(8, bool), step)
+        database, occupancy, _ = append(
+            policy, RBF(1.0), database, occupancy, None, new, Decision.everything(8), step
+        )
         assert addresses(database)[: len(before)] == before
         begin = 0
         for number, block in enumerate(blocks):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from lamina.memory.coefficients import Clock, block_coefficients, device_table
+from lamina.memory.coefficients import Clock, Clocks, block_coefficients, device_table
 from lamina.memory.database import Database, Rows, empty_database, write
 from lamina.memory.explain import explain
 from lamina.memory.retrieval import retrieve
@@ -36,7 +36,7 @@ def test_amounts_add_up_to_the_answer(case: KernelCase, devices: int) -> None:
     shards = ONE_DEVICE if devices == 1 else Shards.over(devices)
     memory = database(case, shards)
     clock = Clock.start().advance(momentum=0.5, decay=0.1).advance(momentum=0.5, decay=0.1)
-    table = device_table(clock, clock, jnp.float32)
+    table = device_table(Clocks.both(clock), jnp.float32)
     query = jnp.asarray(np.random.default_rng(4).normal(size=FEATURES), jnp.float32)
     coefficients = tuple(block_coefficients(block, table) for block in memory.blocks)
     answer = retrieve(case.kernel, memory.blocks, coefficients, query[None], shards=shards)[0]

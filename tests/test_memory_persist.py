@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import zarr
 from lamina.memory import persist
+from lamina.memory.append import Occupancy
 from lamina.memory.database import EMPTY, Database, Rows, empty_database, grow, write
+from lamina.memory.kernels import RBF
 from lamina.memory.persist import TableMap, database_meta, load_database, table_change
-from lamina.memory.policies import Occupancy, prune
+from lamina.memory.pruning import prune
 from lamina.memory.store import Store
 
 COLUMNS = ("keys", "values", "weights", "created", "origin", "changed", "key_norms", "value_norms")
@@ -117,7 +119,8 @@ def test_what_was_pruned_is_marked_dead_and_its_slot_can_be_used_again(store: St
     middle = float(
         np.sort(np.maximum(database.column("value_norms"), database.column("weights"))[:4])[1:3].mean()
     )
-    database, _, count, _ = prune(database, Occupancy(4, 4), None, middle, 2)
+    pruned = prune(RBF(1.0), database, Occupancy(4, 4), None, None, middle, 2)
+    database, count = pruned.database, pruned.entries
     assert count == 2
     change, pruned = table_change(database, known, 2)
     assert sorted(change.died.tolist()) == np.flatnonzero(database.column("created")[:4] == EMPTY).tolist()
@@ -145,7 +148,8 @@ def test_a_table_that_is_mostly_dead_is_written_anew(store: Store) -> None:
 def test_a_pruned_slot_is_forgotten_when_the_table_is_written_anew(store: Store) -> None:
     known = commit(store, database := filled([0, 1, 2, 3], 1), TableMap.empty(), 1)
     largest = np.maximum(database.column("value_norms"), database.column("weights"))[:4]
-    database, *_ = prune(database, Occupancy(4, 4), None, float(np.sort(largest)[2:].mean()), 2)
+    middle = float(np.sort(largest)[2:].mean())
+    database = prune(RBF(1.0), database, Occupancy(4, 4), None, None, middle, 2).database
     known = commit(store, database, known, 2)
     assert known.rows == 1
     change, _ = table_change(database, known, 3)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from lamina.memory.kernels import RBF, Kernel, Laplace, WeightedSoftmax
-from lamina.memory.nearest import nearest_square_distances
+from lamina.memory.neighbours import nearest
 from lamina.memory.orientation import ENTRIES_FIRST, QUERIES_FIRST
 from lamina.memory.plan import SCORES_BUDGET_BYTES, Plan, over_chunks, plan_reading, unchunk
 from lamina.memory.retrieval import retrieve
@@ -100,7 +100,7 @@ def test_nearest_does_not_depend_on_the_budget(budget: int, batch: int) -> None:
     memory = random_memory((300, 41), 2, dead=0.3).astype(np.float32)
     queries = np.random.default_rng(3).normal(size=(batch, 3)).astype(np.float32)
     queries[0] = memory.keys[memory.live][100]
-    found = jax.jit(lambda b, q: nearest_square_distances(b, q, budget_bytes=budget))(
+    found = jax.jit(lambda b, q: nearest(b, q, budget_bytes=budget).scores[:, 0])(
         memory.blocks(False), jnp.asarray(queries)
     )
     distances = np.sum((memory.keys[memory.live][:, None] - queries[None]) ** 2, axis=-1)

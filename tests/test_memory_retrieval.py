@@ -9,9 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from lamina.memory.database import empty_block
 from lamina.memory.kernels import RBF
-from lamina.memory.nearest import nearest_square_distances
 from lamina.memory.orientation import ENTRIES_FIRST, QUERIES_FIRST
 from lamina.memory.plan import Plan
 from lamina.memory.retrieval import retrieve
@@ -230,37 +228,6 @@ def test_twice_the_values_is_twice_the_answer(run: Run, case: KernelCase) -> Non
         case, replace(memory, values=2 * memory.values), np.float32(queries), np.float32(cotangent)
     )
     np.testing.assert_array_equal(twice, 2 * once)
-
-
-nearest = jax.jit(nearest_square_distances)
-
-
-@every_memory
-def test_nearest_distances(memory: Memory) -> None:
-    queries, _ = draw(22)
-    with jax.enable_x64(True):
-        found = nearest(memory.blocks(False), jnp.asarray(queries))
-    distances = np.sum((memory.keys[memory.live][:, None] - queries[None]) ** 2, axis=-1)
-    np.testing.assert_allclose(found, distances.min(axis=0), rtol=1e-12)
-
-
-def test_nearest_of_nothing_is_infinitely_far() -> None:
-    block = empty_block(4, 3, 2, weighted=False)
-    np.testing.assert_array_equal(nearest((block, block), jnp.ones((2, 3))), [np.inf, np.inf])
-
-
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
-def test_exact_duplicates_have_distance_zero_in_float32(scale: float) -> None:
-    memory = random_memory((40, 24), 23, features=64)
-    memory = replace(memory, keys=memory.keys * scale).astype(np.float32)
-    distances = nearest(memory.blocks(False), jnp.asarray(memory.keys))
-    np.testing.assert_array_equal(distances, np.zeros(64))
-
-
-def test_a_dead_slot_is_near_to_nothing() -> None:
-    memory = MEMORIES["several blocks, empty slots between"].astype(np.float32)
-    dead = jnp.asarray(memory.keys[~memory.live])
-    assert (np.asarray(nearest(memory.blocks(False), dead)) > 0.01).all()
 
 
 @every_kernel

@@ -11,9 +11,9 @@ import pytest
 from lamina.errors import ConfigError
 from lamina.learners import Batch, Learner, State, Task, build_learner, initial_key
 from lamina.learners.config import LearnerConfig, RBFConfig, SoftmaxConfig
-from lamina.memory import MemoryConfig, Occupancy, Store, append, empty_database, prune
+from lamina.memory import RBF, Decision, MemoryConfig, Occupancy, Store, append, empty_database, prune
 from lamina.memory.database import Database, Rows
-from lamina.memory.nearest import nearest_square_distances
+from lamina.memory.neighbours import nearest
 from lamina.memory.orientation import QUERIES_FIRST
 from lamina.memory.persist import TableMap, database_meta, load_database, table_change
 from lamina.memory.plan import Plan
@@ -48,7 +48,9 @@ def filled(shards: Shards, entries: int, weighted: bool) -> Database:
             jnp.asarray(draw.uniform(size=1), jnp.float32) if weighted else None,
             jnp.array([step], jnp.int32),
         )
-        database, occupancy, _ = append(policy, database, occupancy, None, rows, jnp.ones(1, bool), step)
+        database, occupancy, _ = append(
+            policy, RBF(1.0), database, occupancy, None, rows, Decision.everything(1), step
+        )
     return database
 
 
@@ -90,19 +92,20 @@ def test_chunks_on_devices_equal_one_device(case: KernelCase, saves: bool, draw:
 
 
 def answers(case: KernelCase, database: Database, queries: jax.Array) -> tuple[np.ndarray, ...]:
-    """Output, gradient in the queries, and distance of the nearest."""
+    """Output, gradient in the queries, and the three nearest entries."""
     coefficients = tuple(
         Coefficients(b.live * jnp.float32(0.7), b.live * jnp.float32(0.9) if database.weighted else None)
         for b in database.blocks
     )
 
     @jax.jit
-    def run(blocks: object, queries: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def run(blocks: object, queries: jax.Array) -> tuple[jax.Array, ...]:
         def output(q: jax.Array) -> jax.Array:
             return retrieve(case.kernel, blocks, coefficients, q, shards=database.shards)
 
         gradient = jax.grad(lambda q: jnp.sum(jnp.sin(output(q))))(queries)
-        return output(queries), gradient, nearest_square_distances(blocks, queries, database.shards)
+        found = nearest(blocks, queries, count=3, shards=database.shards)
+        return output(queries), gradient, found.scores, found.slots, found.keys
 
     return tuple(np.asarray(x) for x in run(database.blocks, queries))
 
@@ -214,13 +217,13 @@ def test_unbalanced_after_pruning_still_equal() -> None:
         blocks = tuple(
             replace(b, value_norms=jnp.where(b.origin % 4 == 1, 0, b.value_norms)) for b in database.blocks
         )
-        database, occupancy, gone, _ = prune(
-            replace(database, blocks=blocks), Occupancy(37, 37), None, 1e-3, 40
-        )
-        assert gone == 10
+        pruned = prune(RBF(1.0), replace(database, blocks=blocks), Occupancy(37, 37), None, None, 1e-3, 40)
+        assert pruned.entries == 10
         rows = Rows(jnp.ones((5, FEATURES)), jnp.ones((5, 3)), None, jnp.arange(5, dtype=jnp.int32) + 100)
         policy = MemoryConfig(initial_capacity=16)
-        database, _, _ = append(policy, database, occupancy, None, rows, jnp.ones(5, bool), 41)
+        database, _, _ = append(
+            policy, RBF(1.0), pruned.database, pruned.occupancy, None, rows, Decision.everything(5), 41
+        )
         results.append((database.column("origin"), database.column("created"), int(database.entries)))
     for one, four in zip(*results, strict=True):
         np.testing.assert_array_equal(one, four)

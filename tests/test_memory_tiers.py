@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from lamina.errors import FormatError
-from lamina.memory.coefficients import Clock, CoefficientTable, block_coefficients, device_table
+from lamina.memory.append import Occupancy
+from lamina.memory.coefficients import Clock, Clocks, CoefficientTable, block_coefficients, device_table
 from lamina.memory.cold import COLUMNS, ColdPart, cold_layout
 from lamina.memory.cold_stream import stream
 from lamina.memory.database import EMPTY, Database, Rows, empty_database, grow, write
 from lamina.memory.kernels import RBF, Kernel, Linear, WeightedSoftmax
-from lamina.memory.nearest import nearest_square_distances
-from lamina.memory.policies import Occupancy
+from lamina.memory.neighbours import nearest
 from lamina.memory.retrieval import retrieve
 from lamina.memory.spill import SpillFolder, clear_spilled, spill
 from lamina.memory.tiers import Tiers, retrieve_tiers
@@ -59,7 +59,7 @@ def fading(steps: int = 20) -> CoefficientTable:
     clock = Clock.start()
     for _ in range(steps):
         clock = clock.advance(momentum=0.6, decay=0.1)
-    return device_table(clock, clock, jnp.float64)
+    return device_table(Clocks.both(clock), jnp.float64)
 
 
 def tiered(kernel: Kernel, folder: SpillFolder, chunks: int, table: CoefficientTable | None = None) -> Tiers:
@@ -110,7 +110,7 @@ def test_answers_and_gradients_are_those_of_one_tier(
     np.testing.assert_allclose(answers, expected_answers, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(slope, expected_slope, rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(
-        distances, nearest_square_distances(database(kernel).blocks, queries()), rtol=1e-14
+        distances, -nearest(database(kernel).blocks, queries()).scores[:, 0], rtol=1e-14
     )
 
 
@@ -150,7 +150,7 @@ def test_rows_that_do_not_count_are_not_there(kernel: Kernel, folder: SpillFolde
     plain = retrieve(kernel, tuple(blocks), coefficients, queries())
     found, distances = retrieve_tiers(kernel, replace(tiers, cold=cold), queries(), nearest=True)
     np.testing.assert_allclose(found, plain, rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(distances, nearest_square_distances(tuple(blocks), queries()), rtol=1e-14)
+    np.testing.assert_allclose(distances, -nearest(tuple(blocks), queries()).scores[:, 0], rtol=1e-14)
 
 
 @every_kernel
