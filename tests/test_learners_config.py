@@ -7,7 +7,7 @@ import pytest
 from lamina.learners import LEARNERS, Learner, LearnerConfig, Task, build_learner
 from lamina.learners.initial import INITIALISERS
 from lamina.learners.networks import ACTIVATIONS
-from lamina.learners.rules import KernelRule, WeightedSoftmaxRule
+from lamina.learners.rules import GaugeRule, KernelRule, WeightedSoftmaxRule
 from lamina.memory.kernels import (
     RBF,
     Cosine,
@@ -28,6 +28,7 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "linear": {"value_rate": 0.1},
     "rbf": {"value_rate": 0.1, "temperature": 1.0},
     "softmax": {"value_rate": 0.1, "temperature": 1.0, "weight_rate": 0.1},
+    "gauge": {"value_rate": 0.1, "temperature": 1.0, "weight_rate": 0.1, "gauge": 1.0},
     "laplace": {"value_rate": 0.1, "temperature": 1.0},
     "matern32": {"value_rate": 0.1, "temperature": 1.0},
     "matern52": {"value_rate": 0.1, "temperature": 1.0},
@@ -69,6 +70,11 @@ def test_every_learner_is_described_and_buildable() -> None:
         ("cosine", {}, "kernel", Cosine()),
         ("softmax", {"temperature": 3}, "kernel", WeightedSoftmax(3.0)),
         ("softmax", {"value_rate": 0.3, "weight_rate": 0.5}, "rule", WeightedSoftmaxRule(0.3, 0.5)),
+        ("softmax", {"clip": 2.0}, "rule", WeightedSoftmaxRule(0.1, 0.1, clip=2.0)),
+        ("softmax", {"momentum_on": "values"}, "momentum_on", "values"),
+        ("gauge", {"gauge": 3, "order": "square"}, "rule", GaugeRule(0.1, 0.1, 3.0, "square")),
+        ("gauge", {"temperature": 3}, "kernel", WeightedSoftmax(3.0)),
+        ("gauge", {}, "initial_entries", 4),
         ("softmax", {"initial": "zero"}, "initial", "zero"),
         ("softmax", {"initial_entries": 7}, "initial_entries", 7),
         ("softmax", {}, "initial_entries", 4),
@@ -105,6 +111,15 @@ def test_as_many_initial_entries_as_a_batch_has_examples() -> None:
         ({"kind": "rbf", "value_rate": float("inf"), "temperature": 1}, "finite number"),
         ({"kind": "linear", "value_rate": "fast"}, "valid number"),
         ({"kind": "linear", "value_rate": 0.1, "momentum": 1.0}, "less than 1"),
+        (
+            {
+                "kind": "linear",
+                "value_rate": 0.1,
+                "decay": {"kind": "linear", "first": 0, "last": 1, "steps": 5},
+            },
+            "decay must stay below 1; found a schedule that reaches 1",
+        ),
+        ({"kind": "gauge", "value_rate": 0.1, "temperature": 1, "weight_rate": 0.1}, "gauge"),
         ({"kind": "linear", "value_rate": 0.1, "temperature": 1.0}, "Unexpected keyword|unexpected"),
         ({"kind": "linear", "value_rate": 0.1, "memory": {"eviction": "oldest"}}, "set capacity too"),
         ({"kind": "mlp", "activation": "tanh"}, "'relu', 'gelu' or 'softmax'"),
