@@ -56,9 +56,9 @@ def test_decay_scales_what_entries_contribute_for_good(kind: str) -> None:
     faded = decay(taught(learner, 3), 0.25)
     for name, answer in answers(learner, faded).items():
         np.testing.assert_allclose(answer, before[name] / 4, rtol=1e-5, atol=1e-7)
-    clocks = [each.memories["readout"].clocks.values for each in (faded, state)]
+    clocks = [each.memories["readout"].clocks for each in (faded, state)]
     if kind == "fading":  # momentum that is not yet paid out is scaled too
-        later = [clock.advance(momentum=0.5, decay=0.1).coefficients[:3] for clock in clocks]
+        later = [each.values.advance(momentum=0.5, decay=0.1).coefficients[:3] for each in clocks]
         np.testing.assert_allclose(later[0], later[1] / 4)
 
 

@@ -88,24 +88,29 @@ def test_coefficients_follow_schedules_by_the_recurrences() -> None:
     for mu, gamma in zip([0.8, 0.6, 0.4, 0.2, 0.0], [0, 0, 0.1, 0.1, 0.1], strict=True):
         velocities = [v * mu for v in velocities] + [1.0]
         coefficients = [c * (1 - gamma) + v for c, v in zip([*coefficients, 0.0], velocities, strict=True)]
-    clock = state.memories["readout"].clock
-    assert clock is not None
-    np.testing.assert_allclose(clock.coefficients, coefficients, rtol=1e-14)
+    clocks = state.memories["readout"].clocks
+    assert clocks is not None
+    np.testing.assert_allclose(clocks.values.coefficients, coefficients, rtol=1e-14)
 
 
 def test_momentum_may_be_on_values_only() -> None:
     """Table 16: weights then only decay, as if momentum were 0."""
     options: dict[str, Any] = {"kind": "softmax", "temperature": 1.0, "value_rate": 0.1, "weight_rate": 0.1}
-    both = learnt(**options, momentum=0.9, decay=0.01)[1].memories["readout"]
-    values = learnt(**options, momentum=0.9, decay=0.01, momentum_on="values")[1].memories["readout"]
-    none = learnt(**options, momentum=0.0, decay=0.01)[1].memories["readout"]
-    assert both.weight_clock is None
-    assert values.clock is not None
-    assert values.weight_clock is not None
-    assert none.clock is not None
-    assert both.clock is not None
-    np.testing.assert_array_equal(values.clock.coefficients, both.clock.coefficients)
-    np.testing.assert_array_equal(values.weight_clock.coefficients, none.clock.coefficients)
+    both, values, none = (
+        learnt(**options, **more)[1].memories["readout"].clocks
+        for more in (
+            {"momentum": 0.9, "decay": 0.01},
+            {"momentum": 0.9, "decay": 0.01, "momentum_on": "values"},
+            {"decay": 0.01},
+        )
+    )
+    assert both is not None
+    assert values is not None
+    assert none is not None
+    np.testing.assert_array_equal(both.weights.coefficients, both.values.coefficients)
+    np.testing.assert_array_equal(values.values.coefficients, both.values.coefficients)
+    np.testing.assert_array_equal(values.weights.coefficients, none.weights.coefficients)
+    assert not np.array_equal(values.weights.coefficients, both.weights.coefficients)
 
 
 def test_a_schedule_compiles_no_more_than_a_constant() -> None:
