@@ -206,15 +206,15 @@ class PolicyModel:
         into: dict[int | Entry, int] = {}
         for _ in range(len(rows) - max(room, 0)):
             pairs = [
-                (cost, number, slot, source)
+                (cost, number, rank, slot, source)
                 for number, (source, entry) in enumerate([*self._sources(), *((row, row) for row in rows)])
                 if source not in into and source not in into.values()
-                for cost, slot in self._targets(source, entry)
+                for rank, (cost, slot) in enumerate(self._targets(source, entry))
                 if slot not in into
             ]
             if not pairs:
                 break
-            _, _, slot, source = min(pairs, key=lambda pair: pair[:3])
+            *_, slot, source = min(pairs, key=lambda pair: pair[:3])
             into[source] = slot
         for source, slot in into.items():
             moved = self.slots[source] if isinstance(source, int) else source
