@@ -30,8 +30,9 @@ from ..memory.sharding import ONE_DEVICE, Shards
 from .dense import DenseLayer
 from .initial import with_initial_entries
 from .layers import GrowingLayer
-from .learner import Learner, State
+from .learner import Learner
 from .sgd import SGD, EntryWeights
+from .state import State
 
 _UNBOUNDED = MemoryConfig()
 

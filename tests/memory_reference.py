@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from lamina.memory import nearest, retrieval
+from lamina.memory import neighbours, retrieval
 from lamina.memory.database import EMPTY, Block, empty_block
 from lamina.memory.kernels import (
     RBF,
@@ -224,7 +224,7 @@ def following(plan: Plan | None) -> Iterator[None]:
     """What is traced herein is read by that plan, whatever would be chosen."""
     with pytest.MonkeyPatch.context() as patch:
         if plan is not None:
-            for module in (retrieval, nearest):
+            for module in (retrieval, neighbours):
                 patch.setattr(module, "plan_reading", lambda *shapes, **options: plan)
         yield
 

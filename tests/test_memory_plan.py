@@ -100,7 +100,7 @@ def test_nearest_does_not_depend_on_the_budget(budget: int, batch: int) -> None:
     memory = random_memory((300, 41), 2, dead=0.3).astype(np.float32)
     queries = np.random.default_rng(3).normal(size=(batch, 3)).astype(np.float32)
     queries[0] = memory.keys[memory.live][100]
-    found = jax.jit(lambda b, q: nearest(b, q, budget_bytes=budget).scores[:, 0])(
+    found = jax.jit(lambda b, q: -nearest(b, q, budget_bytes=budget).scores[:, 0])(
         memory.blocks(False), jnp.asarray(queries)
     )
     distances = np.sum((memory.keys[memory.live][:, None] - queries[None]) ** 2, axis=-1)
