@@ -83,8 +83,8 @@ class Checkpointer:
             changes[table] = chunks_change(memory.cold, known.cold)
             # Rows that were spilled between two commits have never been looked at.
             for chunk in memory.cold.chunks[changes[table].kept :]:
-                columns = [chunk.read(memory.cold.layout, c) for c in _TELLING if c in chunk.files]
-                require_finite(state.step, f"entries of layer {name}", columns)
+                columns = chunk.read(memory.cold.layout, [c for c in _TELLING if c in chunk.files])
+                require_finite(state.step, f"entries of layer {name}", list(columns.values()))
         return changes
 
     def from_scratch(self) -> "Checkpointer":

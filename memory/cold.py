@@ -8,7 +8,7 @@ pruning and evicting write nothing.
 import mmap
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,23 +45,28 @@ class ColdChunk:
         if owned:
             weakref.finalize(self, _remove, tuple(self.files.values()))
 
-    def read(self, layout: Layout, column: str) -> NDArray[Any]:
-        """Maps one column, [R, …], into memory and makes its pages present.
+    def read(self, layout: Layout, columns: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """Maps columns, [R, …] each, into memory and makes their pages present.
 
         The checksum is compared when a column is first read in a process.
 
         Raises:
-          FormatError: the file is missing, of another size, or fails its checksum.
+          FormatError: a file is missing, of another size, or fails its checksum.
         """
-        path, spec = self.files[column], layout.columns[column]
-        size = layout.chunk_bytes(column)
-        content = _mapped(path, size + CHECKSUM_BYTES)
-        rows = content[:size]
-        if column not in self._verified:
-            if google_crc32c.value(rows) != int.from_bytes(content[size:].tobytes(), "little"):
-                raise FormatError(f"{path} is damaged: its checksum does not match; restore it from a copy")
-            self._verified.add(column)
-        return rows.view(spec.dtype).reshape(layout.rows_per_chunk, *spec.row_shape)
+        # All files are asked for before the first is waited for.
+        mapped = {name: _mapped(self.files[name], layout.chunk_bytes(name)) for name in columns}
+        found = {}
+        for name, content in mapped.items():
+            content[::_PAGE].max()  # touches every page, here and not in the thread that computes
+            spec, rows = layout.columns[name], content[:-CHECKSUM_BYTES]
+            if name not in self._verified:
+                if google_crc32c.value(rows) != int.from_bytes(content[len(rows) :].tobytes(), "little"):
+                    raise FormatError(
+                        f"{self.files[name]} is damaged: its checksum does not match; restore it from a copy"
+                    )
+                self._verified.add(name)
+            found[name] = rows.view(spec.dtype).reshape(layout.rows_per_chunk, *spec.row_shape)
+        return found
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,8 @@ def committed_cold(table: Table, generation: Path) -> ColdPart:
     return ColdPart(layout, tuple(chunks), tuple(live))
 
 
-def _mapped(path: Path, nbytes: int) -> NDArray[np.uint8]:
+def _mapped(path: Path, rows_bytes: int) -> NDArray[np.uint8]:
+    nbytes = rows_bytes + CHECKSUM_BYTES
     try:
         with open(path, "rb") as file:
             found = os.fstat(file.fileno()).st_size
@@ -154,9 +160,7 @@ def _mapped(path: Path, nbytes: int) -> NDArray[np.uint8]:
     except FileNotFoundError:
         raise FormatError(f"{path} is missing; restore the store from a copy") from None
     mapping.madvise(mmap.MADV_WILLNEED)  # the whole file is asked for at once, not page by page
-    content = np.frombuffer(mapping, np.uint8)
-    content[::_PAGE].max()  # touches every page, here and not in the thread that computes
-    return content
+    return np.frombuffer(mapping, np.uint8)
 
 
 def _remove(paths: Sequence[Path]) -> None:

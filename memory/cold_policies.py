@@ -225,7 +225,7 @@ def _without_oldest(cold: ColdPart, most: int) -> tuple[ColdPart, int]:
     for number, chunk in enumerate(cold.chunks):
         if gone == most:
             break
-        created = chunk.read(cold.layout, "created")
+        created = chunk.read(cold.layout, ["created"])["created"]
         chosen = np.flatnonzero(live[number] & (created > INITIAL))[: most - gone]
         live[number] = live[number].copy()
         live[number][chosen] = False
@@ -247,7 +247,7 @@ def _joined(cold: ColdPart, group: list[int], write: Write) -> tuple[ColdChunk, 
     columns = {}
     rows = cold.layout.rows_per_chunk
     for name in cold.chunks[0].files:
-        parts = [cold.chunks[n].read(cold.layout, name)[cold.live[n]] for n in group]
+        parts = [cold.chunks[n].read(cold.layout, [name])[name][cold.live[n]] for n in group]
         joined = np.concatenate(parts)
         columns[name] = np.full((rows, *joined.shape[1:]), EMPTY if name == "created" else 0, joined.dtype)
         columns[name][: len(joined)] = joined

@@ -10,13 +10,13 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from .cold import ColdChunk, ColdPart
+from .cold import ColdPart
 from .database import EMPTY, Block
 from .layout import Layout
 from .sharding import Shards
 
-READ_AHEAD = 3  # chunks mapped before they are needed; measured: two threads three ahead keep a disk busy
-_READERS = ThreadPoolExecutor(2, thread_name_prefix="lamina-cold")
+READ_AHEAD = 3  # chunks mapped before they are needed: enough to keep a disk busy
+_READERS = ThreadPoolExecutor(READ_AHEAD, thread_name_prefix="lamina-cold")
 
 ANSWERING = ("keys", "values", "weights", "created", "key_norms")  # what retrieval reads
 EXPLAINING = (*ANSWERING, "origin")
@@ -50,7 +50,7 @@ def stream(
     def read_ahead() -> None:
         while todo and len(ahead) < READ_AHEAD:
             number = todo.popleft()
-            ahead.append((number, _READERS.submit(_read, cold.layout, cold.chunks[number], wanted)))
+            ahead.append((number, _READERS.submit(cold.chunks[number].read, cold.layout, wanted)))
 
     def chunks() -> Iterator[tuple[int, Columns]]:
         try:
@@ -78,10 +78,6 @@ def as_block(layout: Layout, columns: Columns, shards: Shards) -> Block:
     if "weights" not in layout.columns:
         del arrays["weights"]
     return Block(**{"weights": None, **jax.device_put(arrays, shards.sharding)})
-
-
-def _read(layout: Layout, chunk: ColdChunk, columns: Sequence[str]) -> Columns:
-    return {column: chunk.read(layout, column) for column in columns}
 
 
 def _without_dead(columns: Columns, live: NDArray[np.bool_]) -> Columns:
