@@ -50,11 +50,11 @@ class Case:
 
 CASES = {
     "full": (
-        Case("narrow", width=64, batch=64, chunks=256, rows=None, rounds=5),
+        Case("narrow", width=64, batch=16, chunks=256, rows=None, rounds=5),
         Case("wide", width=3072, batch=16, chunks=128, rows=None, rounds=5),
     ),
     "quick": (
-        Case("narrow", width=64, batch=64, chunks=40, rows=None, rounds=3),
+        Case("narrow", width=64, batch=16, chunks=40, rows=None, rounds=3),
         Case("wide", width=3072, batch=16, chunks=20, rows=None, rounds=3),
     ),
     "tiny": (

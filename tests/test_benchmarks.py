@@ -104,7 +104,25 @@ def check_growth(figures: Any) -> None:
     assert start["second"]["hits"] >= start["first"]["misses"]
 
 
-CHECKS = {"growth": check_growth, "retrieval": check_retrieval, "pass": check_pass, "store": check_store}
+def check_cold(figures: Any) -> None:
+    assert [(case["case"], case["entries"]) for case in figures] == [("narrow", 5 * 64), ("wide", 3 * 16)]
+    for case, width, files in zip(figures, (8, 96), (5 * 4, 3 * 4), strict=True):
+        # Keys, values, creation step and ‖k‖², and a checksum a file.
+        assert case["bytes"] == case["entries"] * 4 * (2 * width + 2) + 4 * files
+        assert set(case["seconds"]) == {"first", "floor", "stream", "forward", "both"}
+        assert min(case["seconds"].values()) > 0
+        for way, share in case["share_of_disk"].items():
+            passes = 2 if way == "both" else 1
+            assert share == pytest.approx(passes * case["seconds"]["floor"] / case["seconds"][way])
+
+
+CHECKS = {
+    "cold": check_cold,
+    "growth": check_growth,
+    "pass": check_pass,
+    "retrieval": check_retrieval,
+    "store": check_store,
+}
 
 
 def test_every_benchmark_is_checked() -> None:
