@@ -33,6 +33,21 @@ LEARNERS = {
             "prune_every": 5,
         },
     },
+    "on disk": {
+        "kind": "rbf",
+        "blocks": 1,
+        "temperature": 5,
+        "value_rate": 1,
+        "decay": 0.01,
+        "memory": {
+            "initial_capacity": 64,
+            "budget_bytes": 200_000,
+            "capacity": 700,
+            "eviction": "oldest",
+            "prune_epsilon": 0.01,
+            "prune_every": 5,
+        },
+    },
     "mlp": {"kind": "mlp", "blocks": 1, "width": 16, "optimiser": "adam"},
 }
 
