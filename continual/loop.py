@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,12 @@ from ..monitoring.report import REPORT_NAME
 from ..monitoring.summary import SUMMARY_NAME
 from ..stream import Batch
 from .acting import act
+from .consolidating import consolidate
 from .effective import effective_weights
 from .evaluation import Score, predictions, score
 from .examining import Examiner
 from .finite import require_finite
+from .phase_config import MemoryAction
 from .process_memory import release_free_memory
 from .run_config import END_TAG
 from .stage import Lesson
@@ -109,7 +112,7 @@ class Loop:
         with run.indivisible():
             if run.progress.number == 0 and len(run.phases) > 1:
                 self._examiner.untrained()
-            act(run, run.stage.phase.config.begin)
+            self._act(run.stage.phase.config.begin)
             run.check_caps()
             run.progress = replace(run.progress, begun=True)
         if run.config.phases:
@@ -125,9 +128,16 @@ class Loop:
             if run.progress.window.examples or fresh:
                 self._record()
             self._examiner.phase_end()
-            act(run, run.stage.phase.config.end)
+            consolidate(run)
+            self._act(run.stage.phase.config.end)
             run.progress = replace(run.progress, ended=True, finished=last)
         run.commit(END_TAG if last else run.stage.phase.name)
+
+    def _act(self, actions: Sequence[MemoryAction]) -> None:
+        """Does a phase's actions; a row says what they have left."""
+        act(self._run, actions)
+        if actions:
+            self._record()
 
     def _new_line(self) -> ProgressLine:
         done = self._run.progress.phase.examples

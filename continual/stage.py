@@ -112,6 +112,12 @@ class Stage:
             weights,
         )
 
+    def first_examples(self, count: int) -> tuple[Array, Array]:
+        """x and y of the first good examples that have come by in the phase, as batches have them."""
+        seen = min(count, self.reader.offset)
+        x, y, _ = self._past.read(self.span.start + np.arange(seen), self.reader.prepare)
+        return x, y
+
     def move_origins(self, spans: tuple[Span, ...]) -> None:
         """From now on origins lie in these spans, the last one the phase's own."""
         self._past = Past(spans)

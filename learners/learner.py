@@ -41,6 +41,7 @@ from .state import Examples, Memory, Result, State
 _PREDICTED_AT_ONCE = 1024
 _QUERIES_BYTES = 2**28  # of the queries of one layer in a pass over the disk
 _ALL_HOT: Mapping[str, ColdPart] = {}  # no memory has a cold part
+_FISHER_EXAMPLES = 32  # whose gradients of all parameters are held at once
 
 
 class Learner:
@@ -86,6 +87,7 @@ class Learner:
         self._predict = jax.jit(self._predict_step)
         self._trace = jax.jit(self._trace_step)
         self._train = jax.jit(self._train_step, donate_argnums=(0, 1))
+        self._squares = jax.jit(self._squares_step)
         self._frozen: frozenset[str] = frozenset()
 
     def freeze(self, names: Iterable[str]) -> None:
@@ -238,6 +240,31 @@ class Learner:
         result = Result(outputs, losses, changes, bounds, nearest, seconds, dense)
         return State(step, memories, parameters, optimiser), result
 
+    def squared_gradients(self, state: State, x: np.ndarray, y: np.ndarray) -> Any:
+        """The empirical Fisher information's diagonal: mean squared gradients of the examples' own losses.
+
+        Args:
+          state: the state, which stays usable.
+          x: examples [n, …], n ≥ 1.
+          y: their targets.
+
+        Returns:
+          A tree like the parameters.
+        """
+        total: Any = None
+        for start in range(0, len(x), _FISHER_EXAMPLES):
+            part = slice(start, start + _FISHER_EXAMPLES)
+            targets = jnp.asarray(y[part]) if self.task.classification else self._floating(y[part])
+            found = self._squares(
+                self._databases(state),
+                self._tables(state),
+                state.parameters,
+                self._floating(x[part]),
+                targets,
+            )
+            total = found if total is None else jax.tree.map(jnp.add, total, found)
+        return jax.tree.map(lambda sums: sums / len(x), total)
+
     @property
     def compilations(self) -> int:
         """How many times the training step was compiled so far in this process."""
@@ -351,6 +378,21 @@ class Learner:
         mean = jax.tree.map(lambda g: g / count, summed)
         dense = {name: DenseSignals(queries[name], per_output[name] / count) for name in self._dense}
         return outputs, losses, offered, mean, dense
+
+    def _squares_step(
+        self,
+        databases: Mapping[str, Database],
+        tables: Mapping[str, CoefficientTable | None],
+        parameters: Any,
+        x: jax.Array,
+        y: jax.Array,
+    ) -> Any:
+        def loss(parameters: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+            outputs = nnx.merge(self._graph, parameters)(x[None], Recall(databases, tables))
+            return self.task.loss(outputs, y[None])[0]
+
+        gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(parameters, x, y)
+        return jax.tree.map(lambda g: jnp.sum(g * g, axis=0), gradients)
 
     def _train_step(
         self, parameters: Any, optimiser: Any, gradients: Any, dense: Mapping[str, DenseSignals]

@@ -6,6 +6,7 @@ from flax import nnx
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass as config
 
+from .ewc import elastic
 from .learner import Learner
 from .losses import Task
 from .networks import Network, ParametricSoftmaxNetwork, ResidualMLP
@@ -16,7 +17,17 @@ _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 @config(frozen=True, config=_STRICT, kw_only=True)
-class MLPConfig:
+class HeldConfig:
+    """What parametric learners share."""
+
+    # λ of elastic weight consolidation: how strongly parameters are held where earlier phases left them.
+    ewc: Annotated[float, Field(ge=0)] = 0.0
+    # Examples of a phase (its first ones) that the importance of parameters is measured on at its end.
+    ewc_examples: Annotated[int, Field(gt=0)] = 256
+
+
+@config(frozen=True, config=_STRICT, kw_only=True)
+class MLPConfig(HeldConfig):
     """A residual MLP."""
 
     kind: Literal["mlp"]
@@ -39,7 +50,7 @@ class MLPConfig:
 
 
 @config(frozen=True, config=_STRICT, kw_only=True)
-class ParametricSoftmaxConfig:
+class ParametricSoftmaxConfig(HeldConfig):
     """A residual network of softmax layers of fixed size."""
 
     kind: Literal["parametric_softmax"]
@@ -68,7 +79,8 @@ def build_parametric(config: ParametricConfig, *, features: int, task: Task, see
       seed: draws the initial parameters.
     """
     network = _network(config, features, task, nnx.Rngs(seed))
-    return Learner(network, task, build_optimiser(config.optimiser, network))
+    optimiser = build_optimiser(config.optimiser, network)
+    return Learner(network, task, elastic(optimiser, config.ewc) if config.ewc else optimiser)
 
 
 def _network(config: ParametricConfig, features: int, task: Task, rngs: nnx.Rngs) -> Network:

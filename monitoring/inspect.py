@@ -156,7 +156,8 @@ class _Findings:
     def compare(self, rows: list[Row], layers: Mapping[str, Any], commit: Mapping[str, Any]) -> None:
         """Compares the table's row of the committed step, if it has one, with the memory."""
         step = commit.get("step")
-        row = next((row for row in rows if row["kind"] == "step" and row["step"] == step), None)
+        found = (row for row in reversed(rows) if row["kind"] == "step" and row["step"] == step)
+        row = next(found, None)  # the last one: a phase's actions on the memory leave a further row
         for name, layer in layers.items():
             recorded = row["layers"].get(name, {}).get("entries") if row else None
             if recorded is not None and recorded != layer["entries"]:

@@ -14,6 +14,7 @@ from lamina.learners import Batch, Learner, State, build_learner
 from lamina.learners.config import RBFConfig, SoftmaxConfig
 from lamina.learners.losses import Task
 from lamina.memory import MemoryConfig, Store
+from lamina.monitoring import read_table
 from tiny_runs import STREAM, TINY, changed, command, contents, refused, saved_progress, write_log
 
 TASK, FEATURES, BATCH = Task(3, classification=True), 4, 5
@@ -194,6 +195,9 @@ def test_phases_act_on_their_memories_in_order(folder: Path) -> None:
     assert entries == {"learn": 96, "capped": 30, "back": 96, "end": 96}
     one, other = (contents_of(folder / "acted", tag) for tag in ("learn", "back"))
     assert one == other
+    assert command("inspect", folder / "acted", "--json").json()["problems"] == []
+    rows = [r for r in read_table(folder / "acted" / "metrics.jsonl") if r["kind"] == "step"]
+    assert [r["layers"]["readout"]["entries"] for r in rows if r["step"] == 12] == [96, 30]
     layer = found["summary"]["layers"]["readout"]
     assert (layer["evicted"], layer["pruned"], layer["admitted"]) == (66, 96, 192)
 
