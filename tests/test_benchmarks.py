@@ -104,6 +104,15 @@ def check_growth(figures: Any) -> None:
     assert start["second"]["hits"] >= start["first"]["misses"]
 
 
+def check_optimisers(figures: Any) -> None:
+    assert [result["width"] for result in figures] == [8, 16]
+    for result in figures:
+        seconds, ratios = result["step_seconds"], result["ratio_to_sgd"]
+        assert {"sgd", "muon", "mesa", "delta", "mesa, 10 Newton–Schulz"} <= set(seconds) == set(ratios)
+        assert min(seconds.values()) > 0
+        assert ratios["mesa"] == pytest.approx(seconds["mesa"] / seconds["sgd"])
+
+
 def check_cold(figures: Any) -> None:
     assert [(case["case"], case["entries"]) for case in figures] == [("narrow", 5 * 64), ("wide", 3 * 16)]
     for case, width, files in zip(figures, (8, 96), (5 * 4, 3 * 4), strict=True):
@@ -119,6 +128,7 @@ def check_cold(figures: Any) -> None:
 CHECKS = {
     "cold": check_cold,
     "growth": check_growth,
+    "optimisers": check_optimisers,
     "pass": check_pass,
     "retrieval": check_retrieval,
     "store": check_store,
