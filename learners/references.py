@@ -15,8 +15,8 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import euclidean_distances
 
 from ..errors import ConfigError
-from .learner import Examples, Result
 from .losses import Task, squared_error
+from .state import Examples, Result
 
 _FIRST_ROWS = 256  # of a table of examples; it doubles when it is full
 _MEDIAN_EXAMPLES = 2048  # whose distances the median heuristic looks at (F.10.1)
