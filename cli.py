@@ -123,6 +123,19 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     weights.add_argument("--decay", type=float, default=0.1, metavar="RATE", help="(default: 0.1)")
     weights.add_argument("--coupled", action="store_true", help="decay passes through momentum")
     weights.add_argument("--picture", metavar="FILE.png", help="draw them")
+    dashboard = parts.add_parser(
+        "dashboard", parents=[common], help="serve a page of all runs, live, to this machine"
+    )
+    dashboard.set_defaults(command=commands.dashboard)
+    dashboard.add_argument(
+        "runs_dir", metavar="RUNS_DIR", nargs="?", default="runs", help="folder of runs (default: runs)"
+    )
+    dashboard.add_argument(
+        "--port", type=int, default=8384, help="on loopback (default: 8384; 0: a free one)"
+    )
+    dashboard.add_argument(
+        "--seconds", type=_positive, metavar="N", help="end after so long (default: until Ctrl-C)"
+    )
     report = parts.add_parser("report", parents=[common], help="write a run's report as one HTML page")
     report.set_defaults(command=commands.report)
     report.add_argument("run_dir", metavar="RUN_DIR")

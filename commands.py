@@ -5,14 +5,16 @@ that help and mistakes answer at once.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
+import threading
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import ConfigError
+from .errors import ConfigError, LaminaError
 
 if TYPE_CHECKING:
     from .continual.config import RunConfig
@@ -198,13 +200,50 @@ def weights(options: argparse.Namespace) -> int:
     return 0
 
 
+def dashboard(options: argparse.Namespace) -> int:
+    from .monitoring import Dashboard
+
+    folder = Path(options.runs_dir)
+    with Dashboard(folder, options.port, what_if=_what_if, explain=_explain_for_page) as page:
+        print(
+            json.dumps({"url": page.url}) if options.json else f"dashboard of {folder}: {page.url}",
+            flush=True,
+        )
+        with contextlib.suppress(KeyboardInterrupt):  # how one ends it
+            threading.Event().wait(options.seconds)
+    return 0
+
+
+def _what_if(run_dir: Path) -> dict[str, Any]:
+    from .continual.what_if import what_if
+
+    return what_if(run_dir)
+
+
+def _explain_for_page(run_dir: Path, *, split: str, index: int, layer: str, count: int) -> dict[str, Any]:
+    _prepare_jax()
+    from .continual.explained_page import explanation_page
+    from .continual.explaining import explain_example
+
+    found = explain_example(run_dir, split=split, index=index, layer=layer, count=count)
+    return explanation_page(found, split, index)
+
+
 def report(options: argparse.Namespace) -> int:
     from .monitoring import write_report
 
-    output = _output_file(options.output)
-    path = write_report(Path(options.run_dir), output)
+    output, run_dir = _output_file(options.output), Path(options.run_dir)
+    path = write_report(run_dir, output, what_if=_report_what_if(run_dir))
     print(json.dumps({"report": str(path)}) if options.json else f"report: {path}")
     return 0
+
+
+def _report_what_if(run_dir: Path) -> dict[str, Any] | None:
+    """What thresholds would cost; a damaged run has a report all the same, which tells what is damaged."""
+    try:
+        return _what_if(run_dir)
+    except LaminaError:
+        return None
 
 
 def compare(options: argparse.Namespace) -> int:

@@ -162,6 +162,15 @@ def load_state(
     return State(generation.step, memories, parameters, optimiser), maps
 
 
+def load_clocks(generation: Generation) -> dict[str, Clocks]:
+    """The committed clocks by layer, of those layers whose entries change with age; needs no learner."""
+    if _LEARNER not in generation.blobs:
+        return {}
+    blob, name_end = _load_blob(generation), "/clock/initial"
+    names = [name.removesuffix(name_end) for name in blob if name.endswith(name_end)]
+    return {name: _stored_clocks(blob, name) for name in names}
+
+
 def load_progress(generation: Generation) -> dict[str, Any]:
     """What `Checkpointer.commit` was given as progress.
 
@@ -214,6 +223,10 @@ def _load_clocks(blob: Mapping[str, np.ndarray], name: str, start: Memory, step:
     """The committed clocks; if the learner begins to use some, at rest with all coefficients 1."""
     if f"{name}/clock/initial" not in blob:
         return resting_clocks(start, step)
+    return _stored_clocks(blob, name)
+
+
+def _stored_clocks(blob: Mapping[str, np.ndarray], name: str) -> Clocks:
     values = _load_clock(blob, f"{name}/clock")
     if f"{name}/weight_clock/initial" not in blob:
         return Clocks.both(values)

@@ -1,5 +1,6 @@
 """Metrics declared once, the recorder and its sinks, and the read-only views of a run's folder."""
 
+from .dashboard import Dashboard
 from .exporter import PrometheusExporter
 from .inspect import inspect_run
 from .inspection_text import format_inspection, format_summary
@@ -9,7 +10,7 @@ from .predictions import PredictionLog, read_predictions
 from .progress import ProgressLine
 from .push import PushGateway
 from .recorder import Dropped, Recorder
-from .report import write_report
+from .report import write_comparison, write_report
 from .rows import EvaluationRow, LayerRow, StepRow, reproducible
 from .run_view import RunState, RunView
 from .sink import Distribution, Sample, Sink
@@ -19,6 +20,7 @@ from .target_file import TargetFile
 
 __all__ = [
     "METRICS",
+    "Dashboard",
     "Distribution",
     "Dropped",
     "DroppedRows",
@@ -47,6 +49,7 @@ __all__ = [
     "read_summary",
     "read_table",
     "reproducible",
+    "write_comparison",
     "write_report",
     "write_summary",
 ]

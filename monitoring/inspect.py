@@ -5,6 +5,7 @@ dictionary, so the two always agree.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from ..errors import LaminaError
 from ..memory.generation import Generation
 from ..memory.table import Table
-from .rows import LAYER_COUNTS, Row, plain
+from .history import History
+from .rows import LAYER_COUNTS, plain
 from .run_view import RunView
 from .table import TABLE_NAME
 
@@ -42,20 +44,51 @@ def inspect_run(run_dir: Path, deep: bool = False) -> dict[str, Any]:
       MissingDataError: the folder is not a run.
       FormatError: its configuration is damaged.
     """
-    return inspect_with_rows(run_dir, deep)[0]
+    view, history = RunView(run_dir), History(run_dir / TABLE_NAME)
+    history.update()
+    return inspect_with(view, history, read_memory(run_dir, deep))
 
 
-def inspect_with_rows(run_dir: Path, deep: bool = False) -> tuple[dict[str, Any], list[Row]]:
-    """Does what `inspect_run` does, and returns the table's rows with it, read once for both."""
-    view = RunView(run_dir)
-    found = _Findings(view)
-    rows = found.attempt(view.rows, default=[])
+@dataclass(frozen=True)
+class MemoryFindings:
+    """What the last commit holds; read again only when there is another."""
+
+    layers: dict[str, Any]  # by name, figures and histograms
+    commit: dict[str, Any]  # generation, step, examples, offset; empty before the first commit
+    problems: list[str]
+
+
+def read_memory(run_dir: Path, deep: bool = False) -> MemoryFindings:
+    """Reads a run's last commit.
+
+    Args:
+      run_dir: the run's folder.
+      deep: also check every chunk's checksum.
+
+    Raises:
+      MissingDataError: the folder is not a run.
+    """
+    found = _Findings(RunView(run_dir))
     layers, commit = found.memory(deep)
-    found.compare(rows, layers, commit)
+    return MemoryFindings(layers, commit, found.problems)
+
+
+def inspect_with(view: RunView, history: History, memory: MemoryFindings) -> dict[str, Any]:
+    """Does what `inspect_run` does with what was read of the table and the memory before.
+
+    Args:
+      view: the run's folder.
+      history: its table.
+      memory: its last commit.
+    """
+    found = _Findings(view)
+    found.problems += [*history.problems, *memory.problems]
+    layers, commit = memory.layers, memory.commit
+    found.compare(layers, commit)
     predictions = found.attempt(view.predictions, default=None)
     result = {
         "run": view.name(),
-        "path": str(run_dir),
+        "path": str(view.path),
         "state": str(found.attempt(lambda: view.state(commit.get("step", 0)), default="damaged")),
         "config": view.config(),
         "generation": commit.get("generation"),
@@ -64,13 +97,13 @@ def inspect_with_rows(run_dir: Path, deep: bool = False) -> tuple[dict[str, Any]
         "offset": commit.get("offset"),
         "layers": layers,
         "totals": _totals(layers),
-        "recorded": _last_step_row(rows),
-        "evaluations": list(_latest_evaluations(rows).values()),
+        "recorded": history.last,
+        "evaluations": list({row["task"]: row for row in history.evaluations}.values()),
         "predictions": None if predictions is None else len(predictions),
         "summary": found.attempt(partial(_summary, view), default=None),
         "problems": list(dict.fromkeys(found.problems)),  # a damaged file can be met twice
     }
-    return dict(plain(result)), rows
+    return dict(plain(result))
 
 
 def histogram(values: NDArray[Any], bins: int = _BINS) -> dict[str, list[float]]:
@@ -153,11 +186,10 @@ class _Findings:
         }
         return {name: layer for name, layer in layers.items() if layer is not None}
 
-    def compare(self, rows: list[Row], layers: Mapping[str, Any], commit: Mapping[str, Any]) -> None:
+    def compare(self, layers: Mapping[str, Any], commit: Mapping[str, Any]) -> None:
         """Compares the table's row of the committed step, if it has one, with the memory."""
         step = commit.get("step")
-        found = (row for row in reversed(rows) if row["kind"] == "step" and row["step"] == step)
-        row = next(found, None)  # the last one: a phase's actions on the memory leave a further row
+        row = None if step is None else self.attempt(partial(self.view.step_row, step), default=None)
         for name, layer in layers.items():
             recorded = row["layers"].get(name, {}).get("entries") if row else None
             if recorded is not None and recorded != layer["entries"]:
@@ -232,14 +264,6 @@ def _totals(layers: Mapping[str, Mapping[str, Any]]) -> dict[str, int | None]:
 def _sum(values: list[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
-
-
-def _last_step_row(rows: list[Row]) -> Row | None:
-    return next((row for row in reversed(rows) if row["kind"] == "step"), None)
-
-
-def _latest_evaluations(rows: list[Row]) -> dict[str, Row]:
-    return {row["task"]: row for row in rows if row["kind"] == "evaluation"}
 
 
 def _summary(view: RunView) -> dict[str, Any] | None:

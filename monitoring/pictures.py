@@ -1,5 +1,6 @@
 """Pictures of examples, side by side, each over its caption."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,6 +41,21 @@ def draw_examples(examples: Sequence[tuple[NDArray[np.generic] | None, str]], pa
             page.save(path)
         except ValueError:
             raise ConfigError(f"{path}: expected a name that ends in a picture's format, as .png") from None
+
+
+def png(image: NDArray[np.generic], bounds: tuple[float, float] | None = None) -> bytes:
+    """Returns a picture of one image.
+
+    Args:
+      image: [H, W] or [H, W, C] with C 1 or 3.
+      bounds: the values shown black and white; None: the image's own smallest and largest.
+
+    Raises:
+      ConfigError: it is no image.
+    """
+    buffer = io.BytesIO()
+    _picture(image, bounds or _bounds([image])).save(buffer, "png")
+    return buffer.getvalue()
 
 
 def _bounds(images: Sequence[NDArray[np.generic]]) -> tuple[float, float]:

@@ -12,7 +12,9 @@ from .append_file import AppendFile
 from .rows import Row, plain
 
 TABLE_NAME = "metrics.jsonl"
-_EVALUATION = b'{"kind":"evaluation",'  # how such a row begins
+EVALUATION_START = b'{"kind":"evaluation",'
+"""How a row of kind "evaluation" begins."""
+_BACKWARDS_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -114,15 +116,47 @@ def evaluation_rows(path: Path) -> list[Row]:
         return []
     rows = []
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        place = content.find(_EVALUATION)
+        place = content.find(EVALUATION_START)
         while place >= 0:
             end = content.find(b"\n", place)
             if end < 0:
                 break  # torn
             if place == 0 or content[place - 1 : place] == b"\n":
                 rows.append(_parse(path, content[place:end], f"byte {place}"))
-            place = content.find(_EVALUATION, end)
+            place = content.find(EVALUATION_START, end)
     return rows
+
+
+def step_rows_backwards(path: Path, end: int | None = None) -> Iterator[Row]:
+    """Yields a table's step rows from the last one back, reading no more than is asked for.
+
+    Args:
+      path: the file.
+      end: begin before this byte, at which a row begins; None: at the end of the last whole row.
+
+    Raises:
+      FormatError: a line on the way is damaged.
+    """
+    stop = path.stat().st_size if end is None else end
+    size = _BACKWARDS_BYTES
+    with open(path, "rb") as file:
+        while stop > 0:
+            start = max(0, stop - size)
+            file.seek(start)
+            lines = file.read(stop - start).split(b"\n")
+            whole = lines[:-1] if start == 0 else lines[1:-1]  # what follows the last line end is torn
+            for line in reversed(whole):
+                row = _parse(path, line, f"before byte {stop}")
+                if row["kind"] == "step":
+                    yield row
+            if not whole:
+                size *= 4  # a line longer than what was read
+            stop = 0 if start == 0 else start + len(lines[0]) + 1 if whole else stop
+
+
+def last_step_row(path: Path, end: int | None = None) -> Row | None:
+    """Returns the first of `step_rows_backwards`, or None if there is none."""
+    return next(step_rows_backwards(path, end), None)
 
 
 def _parse(path: Path, line: bytes, where: str) -> Row:
@@ -156,7 +190,8 @@ def _count_dropped(path: Path, file: AppendFile) -> DroppedRows:
     evaluations = sum(row["kind"] == "evaluation" for row in rows)
     if not steps:
         return DroppedRows(evaluation_rows=evaluations)
-    return DroppedRows(len(steps), evaluations, max(steps) - _last_step(path, file.position()))
+    kept = last_step_row(path, file.position())
+    return DroppedRows(len(steps), evaluations, max(steps) - (int(kept["step"]) if kept else 0))
 
 
 def _whole_rows(tail: bytes) -> Iterator[Row]:
@@ -168,20 +203,3 @@ def _whole_rows(tail: bytes) -> Iterator[Row]:
             return
         if isinstance(row, dict) and {"kind", "step"} <= row.keys():
             yield row
-
-
-def _last_step(path: Path, end: int) -> int:
-    """Returns the step of the last step row before byte `end`, reading backwards; 0 if none."""
-    size = 1 << 16
-    while True:
-        start = max(0, end - size)
-        with open(path, "rb") as file:
-            file.seek(start)
-            lines = file.read(end - start).split(b"\n")[:-1]
-        for line in reversed(lines if start == 0 else lines[1:]):
-            row = _parse(path, line, f"before byte {end}")
-            if row["kind"] == "step":
-                return int(row["step"])
-        if start == 0:
-            return 0
-        size *= 4

@@ -197,6 +197,7 @@ OPTIONS = {
     "fork": "RUN[@STEP] NEW_DIR --set --steps --metrics-port --quiet --debug --json",
     "list": "presets sources learners admission eviction --json --debug",
     "inspect": "RUN_DIR --deep --json --debug",
+    "dashboard": "RUNS_DIR --port --seconds --json --debug",
     "report": "RUN_DIR --output --json --debug",
     "compare": "RUN_DIR --output --json --debug",
     "selftest": "FILE.npz --json --debug",
@@ -204,7 +205,7 @@ OPTIONS = {
     "stream show": "LOG_DIR --json --debug",
     "stream import": "folder npz cifar10 cifar100 PATH NAME --data-dir --json --debug",
     "stream": "build show import",
-    "": "run resume fork list inspect report selftest stream --version",
+    "": "run resume fork list inspect dashboard report selftest stream --version",
 }
 
 
