@@ -54,7 +54,7 @@ class MemoryFindings:
     """What the last commit holds; read again only when there is another."""
 
     layers: dict[str, Any]  # by name, figures and histograms
-    commit: dict[str, Any]  # generation, step, examples, offset; empty before the first commit
+    committed: dict[str, Any]  # generation, step, examples, offset; empty before the first commit
     problems: list[str]
 
 
@@ -83,7 +83,7 @@ def inspect_with(view: RunView, history: History, memory: MemoryFindings) -> dic
     """
     found = _Findings(view)
     found.problems += [*history.problems, *memory.problems]
-    layers, commit = memory.layers, memory.commit
+    layers, commit = memory.layers, memory.committed
     found.compare(layers, commit)
     predictions = found.attempt(view.predictions, default=None)
     result = {
