@@ -6,7 +6,7 @@ have refused the entries whose nearest earlier key is no farther than τ; refusi
 distances larger, so counting them by the keys as they are gives the most that could have gone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..memory.database import INITIAL
 from ..memory.generation import Generation
 from ..memory.store import Store
 from ..memory.table import Table
+from ..monitoring.inspect import layer_names, table_names
 from .checkpoint import load_clocks
 from .config import read_config
 from .new_folder import CONFIG
@@ -56,8 +57,12 @@ def what_if(run_dir: Path) -> dict[str, Any]:
             clocks = load_clocks(generation)
             momentum = float(learner.get("momentum") or 0.0)
             layers = {
-                name: _layer(table, _bounds_by_step(clocks.get(name), momentum, generation), learner)
-                for name, table in generation.tables.items()
+                name: _layer(
+                    [generation.tables[each] for each in table_names(generation, name)],
+                    _bounds_by_step(clocks.get(name), momentum, generation),
+                    learner,
+                )
+                for name in layer_names(generation)
             }
     return {"layers": layers}
 
@@ -69,22 +74,23 @@ def _bounds_by_step(clock: Any, momentum: float, generation: Generation) -> np.n
     return np.concatenate([[clock.initial], clock.future_bounds(momentum)])
 
 
-def _layer(table: Table, coefficients: np.ndarray, learner: Mapping[str, Any]) -> dict[str, Any]:
-    created, alive = table.read("created"), table.alive()
+def _layer(tables: Sequence[Table], coefficients: np.ndarray, learner: Mapping[str, Any]) -> dict[str, Any]:
+    created, alive = _column(tables, "created"), np.concatenate([table.alive() for table in tables])
     rows = np.flatnonzero(alive & (created > INITIAL))  # the initial function is never dropped
     scale = np.abs(coefficients[created[rows]])
-    norms = scale * table.read("value_norms")[rows]
+    norms = scale * _column(tables, "value_norms")[rows]
     sizes = norms
-    if "weights" in table.columns:
-        sizes = np.maximum(norms, scale * np.abs(table.read("weights")[rows]))
+    if "weights" in tables[0].columns:
+        sizes = np.maximum(norms, scale * np.abs(_column(tables, "weights")[rows]))
     bounded = learner.get("kind") in _BOUNDED
     shares = norms if bounded else sizes / max(float(sizes.sum()), np.finfo(float).tiny)
+    created = np.where(alive, created, np.iinfo(created.dtype).max)  # a dead row is earlier than nothing
     return {
         "entries": len(rows),
-        "entry_bytes": table.nbytes // max(table.rows, 1),
+        "entry_bytes": sum(table.nbytes for table in tables) // max(len(created), 1),
         "bounded": bounded,
         "epsilon": _curve(sizes, shares, 1.0) if len(rows) else None,
-        "tau": _novelty(table, rows, created, shares) if len(rows) > 1 else None,
+        "tau": _novelty(tables, rows, created, shares) if len(rows) > 1 else None,
     }
 
 
@@ -103,43 +109,49 @@ def _curve(measures: np.ndarray, shares: np.ndarray, weight: float) -> dict[str,
 
 
 def _novelty(
-    table: Table, rows: np.ndarray, created: np.ndarray, shares: np.ndarray
+    tables: Sequence[Table], rows: np.ndarray, created: np.ndarray, shares: np.ndarray
 ) -> dict[str, Any] | None:
     """The curve of τ, from a sample of entries that stands for all."""
-    features = table.columns["keys"][1][0]
-    most = int(np.clip(_WORK / (2 * table.rows * features), _FEWEST_SAMPLED, _MOST_SAMPLED))
+    features = tables[0].columns["keys"][1][0]
+    most = int(np.clip(_WORK / (2 * len(created) * features), _FEWEST_SAMPLED, _MOST_SAMPLED))
     places = np.arange(len(rows))
     if len(rows) > most:
         places = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
-    nearest = _nearest_earlier(table, rows[places], created)
+    nearest = _nearest_earlier(tables, rows[places], created)
     known = np.isfinite(nearest)  # those of the first step have no earlier key
     if not known.any():
         return None
     return _curve(nearest[known], shares[places[known]], len(rows) / len(places))
 
 
-def _nearest_earlier(table: Table, chosen: np.ndarray, created: np.ndarray) -> np.ndarray:
-    """Distance of each chosen row's key to the nearest live key of an earlier step, [S]; ∞ without one."""
-    queries = _rows(table, "keys", chosen).astype(np.float64)
-    steps, alive = created[chosen], table.alive()
-    square = np.full(len(chosen), np.inf)
+def _nearest_earlier(tables: Sequence[Table], chosen: np.ndarray, created: np.ndarray) -> np.ndarray:
+    """Distance of each chosen row's key to the nearest key of an earlier step, [S]; ∞ without one."""
+    found = [keys[chosen[_within(chosen, start, len(keys))] - start] for start, keys in _keys(tables)]
+    queries = np.concatenate(found).astype(np.float64)
+    steps, square = created[chosen], np.full(len(chosen), np.inf)
     query_norms = np.sum(queries * queries, axis=1)
-    for start in range(0, int(chosen[-1]) + 1, _CHUNK_ROWS):
-        stop = min(start + _CHUNK_ROWS, table.rows)
-        keys = table.read("keys", start, stop).astype(np.float64)
-        found = query_norms[:, None] + np.sum(keys * keys, axis=1) - 2 * (queries @ keys.T)
-        earlier = alive[start:stop] & (created[start:stop] < steps[:, None])
-        square = np.minimum(square, np.where(earlier, found, np.inf).min(axis=1))
-    distances: np.ndarray = np.sqrt(np.maximum(square, 0.0))
-    return distances
+    for start, block in _keys(tables):
+        keys = block.astype(np.float64)
+        distances = query_norms[:, None] + np.sum(keys * keys, axis=1) - 2 * (queries @ keys.T)
+        earlier = created[start : start + len(keys)] < steps[:, None]
+        square = np.minimum(square, np.where(earlier, distances, np.inf).min(axis=1))
+    nearest: np.ndarray = np.sqrt(np.maximum(square, 0.0))
+    return nearest
 
 
-def _rows(table: Table, column: str, chosen: np.ndarray) -> np.ndarray:
-    """Some rows of a column, in ascending order, reading each stretch of rows once."""
-    parts = []
-    for start in range(0, int(chosen[-1]) + 1, _CHUNK_ROWS):
-        stop = min(start + _CHUNK_ROWS, table.rows)
-        here = chosen[(chosen >= start) & (chosen < stop)]
-        if len(here):
-            parts.append(table.read(column, start, stop)[here - start])
-    return np.concatenate(parts)
+def _keys(tables: Sequence[Table]) -> Iterator[tuple[int, np.ndarray]]:
+    """All keys in blocks [n, D], each with the place of its first row among all tables' rows."""
+    first = 0
+    for table in tables:
+        for start in range(0, table.rows, _CHUNK_ROWS):
+            yield first + start, table.read("keys", start, min(start + _CHUNK_ROWS, table.rows))
+        first += table.rows
+
+
+def _within(chosen: np.ndarray, start: int, rows: int) -> np.ndarray:
+    inside: np.ndarray = (chosen >= start) & (chosen < start + rows)
+    return inside
+
+
+def _column(tables: Sequence[Table], name: str) -> np.ndarray:
+    return np.concatenate([table.read(name) for table in tables])

@@ -165,20 +165,23 @@ def _layer_table(found: Mapping[str, Any]) -> Document | None:
     """Returns the final table: a row per layer, and the totals."""
     if not found["layers"]:
         return None
+    cold = bool(found["totals"]["cold_bytes"])
+    tiers = ("in memory", "cold", "on disk") if cold else ("in memory", "on disk")
     return {
-        "head": ["layer", "entries", "initial", "allocated", "in memory", "on disk", *LAYER_COUNTS],
-        "rows": [_layer_cells(name, layer) for name, layer in found["layers"].items()],
-        "foot": _layer_cells("all layers", found["totals"]),
+        "head": ["layer", "entries", "initial", "allocated", *tiers, *LAYER_COUNTS],
+        "rows": [_layer_cells(name, layer, cold) for name, layer in found["layers"].items()],
+        "foot": _layer_cells("all layers", found["totals"], cold),
     }
 
 
-def _layer_cells(name: str, layer: Mapping[str, Any]) -> Sequence[str]:
+def _layer_cells(name: str, layer: Mapping[str, Any], cold: bool) -> Sequence[str]:
     return (
         name,
         count_text(layer["entries"]),
         count_text(layer["initial_entries"]),
         count_text(layer["capacity"]),
         size_text(layer["bytes"]),
+        *([size_text(layer["cold_bytes"])] if cold else []),
         size_text(layer["disk_bytes"]),
         *(count_text(layer[count]) for count in LAYER_COUNTS),
     )

@@ -137,7 +137,7 @@ def histogram(values: NDArray[Any], bins: int = _BINS) -> dict[str, list[float]]
 
 def disk_bytes(generation: Generation, layer: str) -> int:
     """Returns the bytes of all files that hold a layer's rows in one commit."""
-    folders = [generation.path / "tables" / name for name in _table_names(generation, layer)]
+    folders = [generation.path / "tables" / name for name in table_names(generation, layer)]
     files = [path for folder in folders for path in folder.rglob("*")]
     return sum(path.stat().st_size for path in files if path.is_file())
 
@@ -209,7 +209,7 @@ def _commit(generation: Generation) -> dict[str, Any]:
 
 
 def _layer(generation: Generation, name: str) -> dict[str, Any]:
-    tables = [generation.tables[each] for each in _table_names(generation, name)]
+    tables = [generation.tables[each] for each in table_names(generation, name)]
     committed = generation.meta.get("layers", {}).get(name, {})
     cold = committed.get("cold", {"entries": 0, "slots": 0, "bytes": 0})
     capacity = committed.get("capacity")
@@ -238,7 +238,8 @@ def _counts(totals: list[int] | None, counters: list[int] | None) -> dict[str, i
     return dict(zip(LAYER_COUNTS, totals, strict=True))
 
 
-def _table_names(generation: Generation, layer: str) -> list[str]:
+def table_names(generation: Generation, layer: str) -> list[str]:
+    """Returns the tables that hold a layer's entries: its cold part's, if it has one, then its own."""
     cold = generation.meta.get("layers", {}).get(layer, {}).get("cold")
     return [layer] if cold is None else [cold["table"], layer]
 

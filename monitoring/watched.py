@@ -29,6 +29,7 @@ class WatchedRun:
         self._history = History(path / TABLE_NAME)
         self._lock = Lock()
         self._reader: Thread | None = None
+        self._sample: History | None = None  # shown while the reader is at work
         self._memory: tuple[Any, MemoryFindings] | None = None
 
     def document(self) -> Document:
@@ -48,11 +49,12 @@ class WatchedRun:
             self._history.update()
             return self._history
         if self._reader is None:
+            self._sample = History.sample(self.path / TABLE_NAME)
             self._reader = Thread(target=self._read, name="lamina-history", daemon=True)
             self._reader.start()
-        if self._reader.is_alive():
-            return History.sample(self.path / TABLE_NAME)
-        self._reader = None
+        if self._sample is not None and self._reader.is_alive():
+            return self._sample
+        self._reader = self._sample = None
         return self._current()
 
     def _read(self) -> None:
