@@ -6,19 +6,21 @@ have refused the entries whose nearest earlier key is no farther than τ; refusi
 distances larger, so counting them by the keys as they are gives the most that could have gone.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..learners import LearnerConfig
+from ..learners.schedules import highest
+from ..memory.coefficients import Clocks
 from ..memory.database import INITIAL
-from ..memory.generation import Generation
 from ..memory.store import Store
 from ..memory.table import Table
 from ..monitoring.inspect import layer_names, table_names
 from .checkpoint import load_clocks
-from .config import read_config
+from .config import parse_config, read_config
 from .new_folder import CONFIG
 from .origin import MEMORY
 
@@ -46,8 +48,7 @@ def what_if(run_dir: Path) -> dict[str, Any]:
       MissingDataError: there is no run.
       FormatError: its memory is damaged.
     """
-    config = read_config(run_dir / CONFIG)
-    learner = config.get("learner") or {}
+    learner = parse_config(read_config(run_dir / CONFIG)).learner
     if not (run_dir / MEMORY).exists():
         return {"layers": {}}
     with Store.open(run_dir / MEMORY, check=False) as store:
@@ -55,34 +56,37 @@ def what_if(run_dir: Path) -> dict[str, Any]:
             return {"layers": {}}
         with store.generation() as generation:
             clocks = load_clocks(generation)
-            momentum = float(learner.get("momentum") or 0.0)
             layers = {
                 name: _layer(
                     [generation.tables[each] for each in table_names(generation, name)],
-                    _bounds_by_step(clocks.get(name), momentum, generation),
-                    learner,
+                    _ahead(clocks.get(name), learner, generation.step),
+                    bounded=learner.kind in _BOUNDED,
                 )
                 for name in layer_names(generation)
             }
     return {"layers": layers}
 
 
-def _bounds_by_step(clock: Any, momentum: float, generation: Generation) -> np.ndarray:
-    """The largest coefficient that entries of each creation step will have from now on, [steps + 1]."""
-    if clock is None:
-        return np.ones(generation.step + 1)
-    return np.concatenate([[clock.initial], clock.future_bounds(momentum)])
+def _ahead(clocks: Clocks | None, learner: LearnerConfig, step: int) -> tuple[np.ndarray, np.ndarray]:
+    """The largest coefficients of values and weights from now on, by creation step, [step + 1] each."""
+    if clocks is None:
+        return np.ones(step + 1), np.ones(step + 1)
+    most = highest(getattr(learner, "momentum", 0.0))
+    ahead = clocks.bounded(most, most if getattr(learner, "momentum_on", "both") == "both" else 0.0)
+    values, weights = (
+        np.abs(np.concatenate([[clock.initial], clock.coefficients]))
+        for clock in (ahead.values, ahead.weights)
+    )
+    return values, weights
 
 
-def _layer(tables: Sequence[Table], coefficients: np.ndarray, learner: Mapping[str, Any]) -> dict[str, Any]:
+def _layer(tables: Sequence[Table], ahead: tuple[np.ndarray, np.ndarray], *, bounded: bool) -> dict[str, Any]:
     created, alive = _column(tables, "created"), np.concatenate([table.alive() for table in tables])
     rows = np.flatnonzero(alive & (created > INITIAL))  # the initial function is never dropped
-    scale = np.abs(coefficients[created[rows]])
-    norms = scale * _column(tables, "value_norms")[rows]
-    sizes = norms
+    of_values, of_weights = (coefficients[created[rows]] for coefficients in ahead)
+    sizes = norms = of_values * _column(tables, "value_norms")[rows]
     if "weights" in tables[0].columns:
-        sizes = np.maximum(norms, scale * np.abs(_column(tables, "weights")[rows]))
-    bounded = learner.get("kind") in _BOUNDED
+        sizes = np.maximum(norms, of_weights * np.abs(_column(tables, "weights")[rows]))
     shares = norms if bounded else sizes / max(float(sizes.sum()), np.finfo(float).tiny)
     created = np.where(alive, created, np.iinfo(created.dtype).max)  # a dead row is earlier than nothing
     return {

@@ -7,7 +7,6 @@ import pytest
 from lamina.continual import Run, parse_config, read_config
 from lamina.continual.what_if import what_if
 from lamina.errors import LaminaError
-from lamina.memory.policies import prune
 from lamina.memory.store import Store
 from lamina.monitoring import inspect_run
 from tiny_runs import STREAM, changed, write_config, write_log
@@ -35,10 +34,10 @@ def test_epsilon_costs_what_pruning_removes(config: dict, tmp_path: Path, learne
         assert layer["entries"] == int(memory.database.entries) == 72
         place = len(curve["thresholds"]) // 2
         epsilon = np.nextafter(np.float32(curve["thresholds"][place]), np.float32(np.inf))
-        table = run.learner._future_table(memory, learner.get("momentum", 0.0))
-        _, _, pruned, bound = prune(memory.database, memory.occupancy, table, float(epsilon), run.state.step)
-    assert pruned == curve["counts"][place]
-    assert bound == pytest.approx(curve["bounds"][place], rel=1e-5)
+        keeper = run.learner.keepers["readout"]
+        _, done = keeper.prune(memory, float(epsilon), run.state.step)
+    assert done.removed == curve["counts"][place]
+    assert done.bound == pytest.approx(curve["bounds"][place], rel=1e-5)
     assert curve["counts"][0] == curve["bounds"][0] == 0
     assert curve["counts"][-1] == layer["entries"]
     assert curve["thresholds"] == sorted(curve["thresholds"])
