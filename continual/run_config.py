@@ -124,6 +124,8 @@ def _wrong_phases(run: RunConfig) -> Iterator[str]:
         yield "phases: stream.standardise 'running' has to hold for all of them or for none"
     for number, (name, phase) in enumerate(run.phases.items()):
         replay = phase.replay
+        if replay is not None and replay.weight != 1 and phase.learner.kind == "knn":
+            yield f"phases.{name}.replay.weight scales gradients, and 'knn' stores targets: leave it at 1"
         if replay is not None and replay.phase is not None and replay.phase not in names[:number]:
             yield f"phases.{name}.replay.phase: expected an earlier phase, found {replay.phase!r}"
 

@@ -25,6 +25,7 @@ from ..memory.sharding import ONE_DEVICE, Shards
 from .layers import GrowingLayer, GrowingSpec
 from .learner import Learner
 from .losses import Task
+from .neighbours import NeighboursConfig, neighbours_network
 from .networks import ResidualGrowingNetwork
 from .parametric import ParametricConfig, build_parametric
 from .rules import GaugeRule, GrowingRule, KernelRule, WeightedSoftmaxRule
@@ -44,6 +45,7 @@ LEARNERS: dict[str, str] = {
     "rational_quadratic": f"the same with the rational quadratic kernel; {_GROWS}",
     "polynomial": f"the same with a polynomial kernel; {_GROWS}",
     "cosine": f"the same with the cosine kernel; {_GROWS}",
+    "knn": "soft nearest neighbours of the inputs; grows: the readout, by targets; trained: nothing",
     "mlp": "parametric residual MLP (Eq. 12); grows: nothing; trained: all weights, by an optimiser",
     "parametric_softmax": "softmax layers of fixed size (F.5); grows: nothing; trained: all entries",
 }
@@ -188,7 +190,8 @@ KernelConfig = (
     | PolynomialConfig
 )
 LearnerConfig = Annotated[
-    KernelConfig | SoftmaxConfig | GaugeConfig | ParametricConfig, Field(discriminator="kind")
+    KernelConfig | SoftmaxConfig | GaugeConfig | NeighboursConfig | ParametricConfig,
+    Field(discriminator="kind"),
 ]
 
 
@@ -218,6 +221,9 @@ def build_learner(
     """
     if isinstance(config, ParametricConfig):
         return build_parametric(config, features=features, task=task, seed=seed)
+    if isinstance(config, NeighboursConfig):
+        network = neighbours_network(config, features=features, task=task, seed=seed)
+        return Learner(network, task, shards=shards, spill_folder=spill_folder)
     kernel, rule = _kernel_and_rule(config)
     spec = GrowingSpec(
         features, features, kernel, rule, config.memory, "unit", 0, config.momentum, config.decay, seed=seed

@@ -28,6 +28,7 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "linear": {"value_rate": 0.1},
     "rbf": {"value_rate": 0.1, "temperature": 1.0},
     "softmax": {"value_rate": 0.1, "temperature": 1.0, "weight_rate": 0.1},
+    "knn": {"temperature": 1.0},
     "gauge": {"value_rate": 0.1, "temperature": 1.0, "weight_rate": 0.1, "gauge": 1.0},
     "laplace": {"value_rate": 0.1, "temperature": 1.0},
     "matern32": {"value_rate": 0.1, "temperature": 1.0},
