@@ -1,7 +1,7 @@
 "use strict";
 // Which view is shown, where its data comes from, and how it is kept up to date.
 (() => {
-  const { el, section, empty, listView, runView, comparisonView, whatIf, explainForm, redrawAll } = window.Lamina;
+  const { el, section, empty, listView, runView, comparisonView, whatIf, explainForm, plotly, redrawAll } = window.Lamina;
   const EVERY = 2000; // milliseconds between two questions
   const embedded = document.getElementById("documents"); // a report carries its data
   const main = document.querySelector("main"), trouble = document.getElementById("trouble");
@@ -29,14 +29,20 @@
   }
 
   async function openRun(id) {
-    const run = await ask("api/run", { id });
+    plotly().catch(() => {}); // meanwhile; drawing tells if it fails
+    let run = await ask("api/run", { id });
     const extras = el("div"), view = runView(extras);
     const layers = run.layers ? run.layers.rows.map(([name]) => name) : [];
     if (layers.length) {
       extras.append(thresholds(id));
       if (explains) extras.append(section("Why a prediction", explainForm((wanted) => ask("api/explain", { id, ...wanted }), layers)));
     }
-    return { view, next: () => ask("api/run", { id }) };
+    async function next() {
+      const first = run;
+      run = null;
+      return first || ask("api/run", { id });
+    }
+    return { view, next };
   }
 
   async function openList() {

@@ -174,5 +174,5 @@
   dark.addEventListener("change", redrawAll);
   narrow.addEventListener("change", redrawAll);
 
-  Object.assign(window.Lamina, { gallery, redrawAll });
+  Object.assign(window.Lamina, { gallery, plotly, redrawAll });
 })();
