@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from lamina.cli import main as lamina
-from lamina.memory import MemoryConfig, Occupancy, Rows, append, empty_database
+from lamina.memory import RBF, Decision, MemoryConfig, Occupancy, Rows, append, empty_database
 
 from ._growing import Growing
 from ._plan import Plan
@@ -69,10 +69,10 @@ def appends(size: Growth) -> Figures:
     rows = Rows(keys, keys, None, jnp.arange(size.batch, dtype=jnp.int32))
     policy, occupancy = MemoryConfig(initial_capacity=16 * size.batch), Occupancy(0, 0)
     database = empty_database(policy.initial_capacity, size.width, size.width, weighted=False)
-    admitted, seconds, growths = jnp.ones(size.batch, bool), {}, {}
+    everything, seconds, growths = Decision.everything(size.batch), {}, {}
     for step in range(1, size.entries // size.batch + 1):
         start = time.perf_counter()
-        database, occupancy, _ = append(policy, database, occupancy, None, rows, admitted, step)
+        database, occupancy, _ = append(policy, RBF(1.0), database, occupancy, None, rows, everything, step)
         # Rows go into the last block; waiting for all the others would take time of its own.
         jax.block_until_ready((database.blocks[-1], database.entries))
         elapsed = time.perf_counter() - start
