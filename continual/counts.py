@@ -34,8 +34,8 @@ class EntryCounts:
         return dict(self._totals)
 
 
-def layer_rows(state: State, totals: Totals) -> dict[str, LayerRow]:
-    """Each layer's entries, capacity, bytes and counts."""
+def layer_rows(state: State, totals: Totals, pruning: Mapping[str, float]) -> dict[str, LayerRow]:
+    """Each layer's entries, capacity, bytes and counts, and the sum of its prunings' bounds."""
     return {
         name: LayerRow(
             entries=memory.entries,
@@ -43,6 +43,7 @@ def layer_rows(state: State, totals: Totals) -> dict[str, LayerRow]:
             bytes=memory.database.nbytes,
             cold_entries=0 if memory.cold is None else memory.cold.entries,
             cold_bytes=0 if memory.cold is None else memory.cold.nbytes,
+            pruning_bound=pruning.get(name, 0.0),
             **dict(zip(COUNTERS, totals[name], strict=True)),
         )
         for name, memory in state.memories.items()

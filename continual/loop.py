@@ -194,7 +194,9 @@ class Loop:
         if shape not in run.progress.shapes:
             release_free_memory()  # of the compilation
         run.replay.saw(run.state.step, origins, lesson.batch.y)
-        run.progress = run.progress.learnt(batch_score, lesson.batch.offset, run.reader.skipped, shape)
+        run.progress = run.progress.learnt(
+            batch_score, lesson.batch.offset, run.reader.skipped, shape, result.pruning_bounds
+        )
 
     def _record(self) -> None:
         parts, wall = self._watch.read()

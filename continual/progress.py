@@ -31,6 +31,7 @@ class Progress:
     anytime_sum: float = 0.0  # over evaluations: mean accuracy on the tasks of the phases so far
     anytime_points: int = 0  # how many evaluations those were
     totals: Totals = field(default_factory=dict)  # what happened to entries, by layer
+    pruning: Mapping[str, float] = field(default_factory=dict)  # sum of the bounds on what pruning changed
     wall_seconds: float = 0.0  # of the loop
     repeated_steps: int = 0  # steps done again after interruptions
     finished: bool = False  # whether the last phase has ended
@@ -61,9 +62,12 @@ class Progress:
             }
         )
 
-    def learnt(self, score: Score, offset: int, skipped: int, shape: str) -> "Progress":
-        """After a batch; `skipped` counts the phase's bad examples so far."""
+    def learnt(
+        self, score: Score, offset: int, skipped: int, shape: str, bounds: Mapping[str, float]
+    ) -> "Progress":
+        """After a batch; `skipped` counts the phase's bad examples so far, `bounds` are of prunings."""
         shapes = self.shapes if shape in self.shapes else (*self.shapes, shape)
+        pruning = {**self.pruning, **{n: self.pruning.get(n, 0.0) + bound for n, bound in bounds.items()}}
         return replace(
             self,
             examples=self.examples + score.examples,
@@ -72,6 +76,7 @@ class Progress:
             phase=self.phase + score,
             window=self.window + score,
             shapes=shapes,
+            pruning=pruning,
         )
 
     def next_phase(self, span: Span) -> "Progress":

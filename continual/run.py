@@ -293,7 +293,7 @@ class Run:
 
     def layer_rows(self) -> dict[str, LayerRow]:
         """Each layer's entries, capacity, bytes and counts, as of now."""
-        return layer_rows(self.state, self._take_counts())
+        return layer_rows(self.state, self._take_counts(), self.progress.pruning)
 
     def close(self) -> None:
         """Frees the folder, the port and the pipeline; closing twice is harmless."""

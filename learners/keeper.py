@@ -30,7 +30,7 @@ class Maintenance:
     """What pruning and folding did to a memory."""
 
     removed: int = 0  # entries
-    bound: float | None = None  # on the change of the layer's output by pruning; None: not pruned
+    bound: float | None = None  # on the change of the layer's output by pruning; None: none, or not known
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,9 @@ class Keeper:
             cold, more, bound = cold_policies.prune_cold(memory.cold, bounds, epsilon, self.write)
             counters = memory.database.counters.at[COUNTERS.index("pruned")].add(more)
             memory = replace(memory, cold=cold, database=replace(memory.database, counters=counters))
-            done = Maintenance(pruned.entries + more, pruned.bound + bound)
+            # No bound is known on the change of a ratio by entries on disk.
+            known = not (spec.kernel.normalised and more)
+            done = Maintenance(pruned.entries + more, pruned.bound + bound if known else None)
         return memory, done
 
     def maintain(self, memory: Memory, step: int) -> tuple[Memory, Maintenance]:

@@ -35,6 +35,7 @@ class LayerRow:
     evicted: int = 0  # entries dropped at the cap since step 0
     cold_entries: int = 0  # of the entries, those that are kept on disk only
     cold_bytes: int = 0  # of the rows that are on disk only
+    pruning_bound: float = 0.0  # sum of the bounds on the change of the layer's output by prunings so far
 
 
 @dataclass(frozen=True)

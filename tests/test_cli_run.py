@@ -190,7 +190,7 @@ def test_a_summary_holds_what_machines_look_for(rich: Path) -> None:
     assert {"python", "lamina", "jax", "numpy", "zarr"} <= set(summary["versions"])
     for layer in summary["layers"].values():
         assert set(layer) == {
-            *("entries", "capacity", "bytes", "cold_entries", "cold_bytes"),
+            *("entries", "capacity", "bytes", "cold_entries", "cold_bytes", "pruning_bound"),
             *("admitted", "merged", "rejected", "pruned", "evicted"),
         }
         initial = 8

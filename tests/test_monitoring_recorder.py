@@ -362,7 +362,7 @@ def test_columns_of_the_table(tmp_path):
         "wall_seconds",
         "examples_per_second",
     }
-    sizes = {"entries", "capacity", "bytes", "cold_entries", "cold_bytes"}
+    sizes = {"entries", "capacity", "bytes", "cold_entries", "cold_bytes", "pruning_bound"}
     assert set(step["layers"]["block0"]) == {*sizes, *LAYER_COUNTS}
     assert evaluation == {
         "kind": "evaluation",
