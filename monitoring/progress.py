@@ -104,16 +104,17 @@ class ProgressLine:
 
     def _text(self, step: int, examples: int, entries: int | None, accuracy: float | None) -> str:
         of_total = f" of {self._total:,} ({examples / self._total:.0%})" if self._total else ""
-        parts = [f"step {step:,}", f"{examples:,}{of_total} examples"]
+        # What matters most comes first: a narrow terminal cuts the end.
+        parts = [f"{examples:,}{of_total} examples"]
+        if accuracy is not None:
+            parts.append(f"accuracy {accuracy:.3f}")
+        if entries is not None:
+            parts.append(f"{entries:,} entries")
         if self._rate:
             parts.append(f"{self._rate:,.0f}/s")
             if self._total:
                 parts.append(f"{duration((self._total - examples) / self._rate)} left")
-        if entries is not None:
-            parts.append(f"{entries:,} entries")
-        if accuracy is not None:
-            parts.append(f"accuracy {accuracy:.3f}")
-        return " · ".join(parts)
+        return " · ".join([*parts, f"step {step:,}"])
 
     def _show(self, now: float) -> None:
         if self._terminal:

@@ -29,9 +29,9 @@ def test_plain_lines_come_every_few_seconds():
     out, clock = io.StringIO(), Clock()
     drive(ProgressLine(2000, stream=out, clock=clock), clock, steps=45)
     lines = out.getvalue().splitlines()
-    assert [line.split(" · ")[0] for line in lines] == ["step 20", "step 40", "step 45"]
+    assert [line.split(" · ")[-1] for line in lines] == ["step 20", "step 40", "step 45"]
     assert lines[0] == (
-        "step 20 · 1,000 of 2,000 (50%) examples · 100/s · 10 s left · 200 entries · accuracy 0.500"
+        "1,000 of 2,000 (50%) examples · accuracy 0.500 · 200 entries · 100/s · 10 s left · step 20"
     )
     assert "\r" not in out.getvalue()
 
@@ -45,7 +45,7 @@ def test_terminal_rewrites_one_line(monkeypatch):
     shown = out.getvalue().split("\r\x1b[K")[1:]
     assert len(shown) == 3
     assert all(len(line.rstrip("\n")) <= 39 for line in shown)
-    assert shown[-1].startswith("step 3 · 150 of 2,000 (8%) examples")
+    assert shown[-1].startswith("150 of 2,000 (8%) examples · accuracy")
 
 
 def test_terminal_is_not_rewritten_more_often_than_ten_times_a_second():
@@ -66,7 +66,7 @@ def test_unknown_total_and_values():
     with ProgressLine(None, stream=out, clock=clock) as progress:
         clock.now = 2.0
         progress.update(3, 60)
-    assert out.getvalue() == "step 3 · 60 examples · 30/s\n"
+    assert out.getvalue() == "60 examples · 30/s · step 3\n"
 
 
 def test_rate_of_a_resumed_run_counts_from_where_it_began():
