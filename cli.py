@@ -112,6 +112,19 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     explain.add_argument("--layer", default="readout", help="whose entries (default: readout)")
     explain.add_argument("--count", type=_positive, default=5, metavar="K", help="how many (default: 5)")
     explain.add_argument("--picture", metavar="FILE.png", help="draw the example and those behind the answer")
+    forget = parts.add_parser(
+        "forget", parents=[common], help="remove what training examples left in a run's memory"
+    )
+    forget.set_defaults(command=commands.forget)
+    forget.add_argument("run_dir", metavar="RUN_DIR")
+    forget.add_argument("offsets", type=int, nargs="+", metavar="OFFSET", help="as explain shows them")
+    forget.add_argument(
+        "--examples",
+        type=_positive,
+        default=1000,
+        metavar="N",
+        help="held-out examples to measure the change on (default: 1000)",
+    )
     weights = parts.add_parser(
         "weights", parents=[common], help="what a schedule, decay and momentum make of old entries"
     )

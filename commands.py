@@ -181,6 +181,26 @@ def _explanation_text(found: "Explanation") -> str:
     return "\n".join(lines)
 
 
+def forget(options: argparse.Namespace) -> int:
+    _prepare_jax()
+    from .continual.forgetting import forget_examples
+
+    found = forget_examples(Path(options.run_dir), options.offsets, examples=options.examples)
+    if options.json:
+        print(json.dumps(found.values()))
+        return 0
+    removed = ", ".join(f"{count} of {layer}" for layer, count in found.entries.items())
+    print(f"{sum(found.entries.values())} entries are gone: {removed}")
+    if found.largest_change is not None:
+        print(
+            f"on {found.examples:,} held-out examples outputs changed by {found.mean_change:.3g} on average, "
+            f"at most by {found.largest_change:.3g}"
+        )
+    if found.predictions_changed is not None:
+        print(f"{found.predictions_changed:,} predictions changed")
+    return 0
+
+
 def weights(options: argparse.Namespace) -> int:
     from .continual.entry_weights import compare
 

@@ -1,5 +1,6 @@
 """Scores: how predictions become accuracies and losses, before learning and on held-out data."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -90,6 +91,23 @@ class HeldOut:
         """Shapes and types of its examples."""
         return self._source.schema
 
+    def outputs(
+        self,
+        learner: Learner,
+        state: State,
+        running: Prepare,
+        *,
+        examples: int | None = None,
+        rows: int = 0,
+    ) -> Iterator[tuple[Array, Array]]:
+        """Answers to held-out examples, [n, C], and their targets, part by part (see `evaluate`)."""
+        stop = min(self.length, examples or self.length)
+        for start in range(0, stop, PART):
+            x, y = read_good(self._source, start, min(start + PART, stop), self._on_bad_input)
+            x = self._prepare(x, running)
+            padding = np.zeros((max(0, rows - len(x)), *x.shape[1:]), x.dtype)
+            yield learner.predict(state, np.concatenate([x, padding]))[: len(x)], y
+
     def evaluate(
         self,
         learner: Learner,
@@ -112,12 +130,7 @@ class HeldOut:
           DataError: an example is bad, and the stream's `on_bad_input` is not "skip".
         """
         total = Score()
-        stop = min(self.length, examples or self.length)
-        for start in range(0, stop, PART):
-            x, y = read_good(self._source, start, min(start + PART, stop), self._on_bad_input)
-            x = self._prepare(x, running)
-            padding = np.zeros((max(0, rows - len(x)), *x.shape[1:]), x.dtype)
-            outputs = learner.predict(state, np.concatenate([x, padding]))[: len(x)]
+        for outputs, y in self.outputs(learner, state, running, examples=examples, rows=rows):
             losses = np.asarray(learner.task.loss(jnp.asarray(outputs), jnp.asarray(y)))
             total = total + score(learner.task, outputs, losses, y)
         return total

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..memory import cold_policies
@@ -15,7 +16,7 @@ from ..memory.database import COUNTERS, Rows
 from ..memory.folding import fold_equal
 from ..memory.layout import Layout
 from ..memory.policy import MemoryConfig
-from ..memory.pruning import prune
+from ..memory.pruning import forget, prune
 from ..memory.sharding import Shards
 from ..memory.spill import Budget
 from .growth import Candidates
@@ -161,6 +162,32 @@ class Keeper:
             memory, pruned = self.prune(memory, policy.prune_epsilon, step)
             done = Maintenance(done.removed + pruned.removed, pruned.bound)
         return memory, done
+
+    def forget(self, memory: Memory, origins: np.ndarray, step: int) -> tuple[Memory, int]:
+        """Removes the entries of given examples, in memory and on disk (see `pruning.forget`).
+
+        Args:
+          memory: the memory.
+          origins: [M] stream offsets.
+          step: the present step.
+
+        Returns:
+          The memory, and how many entries went.
+        """
+        database, occupancy, count = forget(
+            memory.database, memory.occupancy, jnp.asarray(origins, jnp.int32), step
+        )
+        memory = replace(memory, database=database, occupancy=occupancy)
+        if memory.cold is None:
+            return memory, count
+        gone = [
+            live & np.isin(chunk.read(memory.cold.layout, ["origin"])["origin"], origins)
+            for chunk, live in zip(memory.cold.chunks, memory.cold.live, strict=True)
+        ]
+        more = sum(int(rows.sum()) for rows in gone)
+        counters = database.counters.at[COUNTERS.index("pruned")].add(more)
+        memory = replace(memory, database=replace(database, counters=counters))
+        return self.drop_cold(memory, gone), count + more
 
     def drop_cold(self, memory: Memory, gone: Sequence[np.ndarray]) -> Memory:
         """Lets chosen entries on disk go.

@@ -7,6 +7,7 @@ reads, XLA would copy every database).
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,23 @@ class Learner:
             )
             total = found if total is None else jax.tree.map(jnp.add, total, found)
         return jax.tree.map(lambda sums: sums / len(x), total)
+
+    def forget(self, state: State, origins: np.ndarray) -> tuple[State, dict[str, int]]:
+        """Removes the entries that came from given examples. The state is consumed.
+
+        What those examples have done to trained parameters, or to other examples' errors, stays.
+
+        Args:
+          state: the state.
+          origins: [M] stream offsets.
+
+        Returns:
+          The state, and by layer how many entries went.
+        """
+        memories, counts = {}, {}
+        for name, memory in state.memories.items():
+            memories[name], counts[name] = self.keepers[name].forget(memory, origins, state.step)
+        return replace(state, memories=memories), counts
 
     @property
     def compilations(self) -> int:
