@@ -200,7 +200,7 @@ REPLAYS = {
 @pytest.mark.parametrize("kind", REPLAYS)
 def test_replay_keeps_what_would_be_forgotten(kind: str, folder: Path, forgetful: float) -> None:
     found = run(folder, REPLAYS[kind])
-    assert found["summary"]["continual"]["accuracy"][1][0] > forgetful + 0.3
+    assert found["summary"]["continual"]["accuracy"][1][0] > forgetful + 0.2  # above 0.91, not 0.64
     assert (found["examples"], found["steps"]) == (144, 18)  # replayed ones are not counted
     predictions = read_predictions(found["path"])
     assert predictions["origin"].tolist() == list(range(144))
