@@ -243,6 +243,7 @@ class Loop:
         begin = time.perf_counter()
         with self._watch.part("commit"):
             self._run.commit()
+            release_free_memory()  # of the rows on their way to disk
         self._committed_at = time.perf_counter()
         self._commit_seconds = self._committed_at - begin
 
