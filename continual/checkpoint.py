@@ -17,9 +17,11 @@ import numpy as np
 
 from ..errors import ConfigError, FormatError
 from ..learners import Learner, Memory, State
+from ..learners.training import States
 from ..memory.append import Occupancy
 from ..memory.coefficients import Clock, Clocks
 from ..memory.cold import ColdPart, committed_cold
+from ..memory.database import Database
 from ..memory.persist import (
     TableMap,
     chunks_change,
@@ -157,6 +159,7 @@ def load_state(
             Occupancy.of(database, holes=holes),
             _load_clocks(blob, name, start.memories[name], generation.step),
             cold,
+            _load_training(str(generation.path), blob, name, database, learner),
         )
     parameters, optimiser = _load_leaves(generation, blob, (start.parameters, start.optimiser))
     return State(generation.step, memories, parameters, optimiser), maps
@@ -207,6 +210,11 @@ def _dump_learner(state: State) -> bytes:
                 arrays[f"{name}/{kind}/initial"] = np.array(clock.initial)
                 arrays[f"{name}/{kind}/coefficients"] = clock.coefficients
                 arrays[f"{name}/{kind}/velocities"] = clock.velocities
+        for number, leaf in enumerate(jax.tree.leaves(memory.training)):
+            rows = leaf.ndim > 0
+            arrays[f"{name}/training/{number}"] = (
+                memory.database.shards.fetch(leaf) if rows else np.asarray(leaf)
+            )
     for number, leaf in enumerate(jax.tree.leaves((state.parameters, state.optimiser))):
         arrays[f"leaf/{number}"] = np.asarray(leaf)
     buffer = io.BytesIO()
@@ -236,6 +244,28 @@ def _stored_clocks(blob: Mapping[str, np.ndarray], name: str) -> Clocks:
 def _load_clock(blob: Mapping[str, np.ndarray], prefix: str) -> Clock:
     coefficients, velocities = blob[f"{prefix}/coefficients"], blob[f"{prefix}/velocities"]
     return Clock(len(coefficients), float(blob[f"{prefix}/initial"]), coefficients, velocities)
+
+
+def _load_training(
+    where: str, blob: Mapping[str, np.ndarray], name: str, database: Database, learner: Learner
+) -> States | None:
+    """The committed states of the optimisers of entries; new ones if the learner begins to train them."""
+    training = learner.layers[name].spec.training
+    if training is None:
+        return None
+    fresh = training.start(database)
+    leaves, structure = jax.tree.flatten(fresh)
+    stored = [blob[f"{name}/training/{n}"] for n in range(len(leaves)) if f"{name}/training/{n}" in blob]
+    if not stored:
+        return fresh
+    if kinds(leaves) != kinds(stored):
+        raise ConfigError(
+            f"{where}: expected optimisers of the entries of {name} with {kinds(leaves)}; found "
+            f"{kinds(stored)}: go on with the same optimiser and number of devices"
+        )
+    place = database.shards.place
+    states: States = jax.tree.unflatten(structure, [place(x) if x.ndim else jnp.array(x) for x in stored])
+    return states
 
 
 def _load_leaves(generation: Generation, blob: Mapping[str, np.ndarray], like: Any) -> Any:

@@ -127,6 +127,15 @@ PRESETS: dict[str, Preset] = {
                         "weight_rate": 0.003, "memory": _CIFAR_MEMORY},
         },
     ),
+    "cifar10-online-hybrid": Preset(
+        "CIFAR-10, one pass, 3 hybrid softmax blocks and readout: novel queries are stored, all entries trained",
+        {
+            **_CIFAR,
+            "learner": {"kind": "softmax", "blocks": 3, "temperature": 5, "value_rate": 30, "weight_rate": 1,
+                        "initial": "zero", "train": {"optimiser": {"kind": "adam", "learning_rate": 1e-3}},
+                        "memory": {**_CIFAR_MEMORY, "admission": "novelty", "novelty_threshold": 50}},
+        },
+    ),
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import jax
+import optax
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass as config
 
@@ -27,9 +28,11 @@ from .learner import Learner
 from .losses import Task
 from .neighbours import NeighboursConfig, neighbours_network
 from .networks import ResidualGrowingNetwork
+from .optimisers import AdamConfig, PlainConfig, build_plain
 from .parametric import ParametricConfig, build_parametric
 from .rules import GaugeRule, GrowingRule, KernelRule, WeightedSoftmaxRule
 from .schedules import Schedule, highest
+from .training import EntryTraining
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -52,6 +55,18 @@ LEARNERS: dict[str, str] = {
 
 
 @config(frozen=True, config=_STRICT, kw_only=True)
+class TrainConfig:
+    """How the entries of hybrid layers are trained, on the batch-mean loss."""
+
+    # The optimiser, a name or a mapping with its options; each column has one of its own.
+    optimiser: PlainConfig = AdamConfig(kind="adam")
+    # What the steps of a column are multiplied by; 0: the column is not trained.
+    keys: Annotated[float, Field(ge=0)] = 1.0
+    values: Annotated[float, Field(ge=0)] = 1.0
+    weights: Annotated[float, Field(ge=0)] = 1.0
+
+
+@config(frozen=True, config=_STRICT, kw_only=True)
 class GrowingConfig:
     """What all growing residual networks share."""
 
@@ -65,6 +80,8 @@ class GrowingConfig:
     decay: Annotated[float, Field(ge=0, lt=1)] | Schedule = 0.0
     # How each layer's database is bounded.
     memory: MemoryConfig = MemoryConfig()
+    # Trains the stored entries too, which makes the layers hybrid (Algorithm 4); None: they stay as they are.
+    train: TrainConfig | None = None
 
     @model_validator(mode="after")
     def _check_rates(self) -> "GrowingConfig":
@@ -226,7 +243,17 @@ def build_learner(
         return Learner(network, task, shards=shards, spill_folder=spill_folder)
     kernel, rule = _kernel_and_rule(config)
     spec = GrowingSpec(
-        features, features, kernel, rule, config.memory, "unit", 0, config.momentum, config.decay, seed=seed
+        features,
+        features,
+        kernel,
+        rule,
+        config.memory,
+        "unit",
+        0,
+        config.momentum,
+        config.decay,
+        seed=seed,
+        training=None if config.train is None else _training(config.train),
     )
     if isinstance(config, WeightedConfig):
         count = config.initial_entries or batch_size
@@ -242,6 +269,15 @@ def build_learner(
 def initial_key(seed: int) -> jax.Array:
     """The random key from which a run's learner draws its initial function."""
     return jax.random.key(seed)
+
+
+def _training(config: TrainConfig) -> EntryTraining:
+    optimiser = build_plain(config.optimiser)
+    columns = [
+        optax.chain(optimiser, optax.scale(factor)) if factor else optax.set_to_zero()
+        for factor in (config.keys, config.values, config.weights)
+    ]
+    return EntryTraining(*columns)
 
 
 def _kernel_and_rule(config: KernelConfig | SoftmaxConfig | GaugeConfig) -> tuple[Kernel, GrowingRule]:

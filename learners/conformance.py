@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 
 from ..errors import DataError, MissingDataError
 from ..memory.append import Occupancy
@@ -30,10 +31,12 @@ from .losses import Task
 from .networks import ResidualGrowingNetwork
 from .rules import GaugeRule, GrowingRule, KernelRule, WeightedSoftmaxRule
 from .state import Batch, Memory, State
+from .training import EntryTraining
 
 TOLERANCES = {"float32": 1e-4, "float64": 1e-10}  # relative to an array's largest magnitude
 
 _FIRST_SLOTS = 10  # of a layer's first block: a batch of 4 straddles its end
+_UNBOUNDED = MemoryConfig(initial_capacity=_FIRST_SLOTS)
 
 
 @dataclass(frozen=True)
@@ -126,51 +129,90 @@ def _coefficients(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> Pair
 
 def _growing(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> Pairs:
     learner = _learner(config)
-    state = _initial_state(learner, arrays)
-    outputs, losses = [], []
-    batch = config["batch"]
+    state, passed = _passed(learner, arrays)
+    pairs = {
+        "outputs": (arrays["outputs"], passed["outputs"]),
+        "losses": (arrays["losses"], passed["losses"]),
+        "query_output": (arrays["query_output"], learner.predict(state, arrays["query"])),
+    }
+    for number, memory in enumerate(state.memories.values()):
+        columns = ["keys", "values", "created"] + (["weights"] if memory.database.weighted else [])
+        pairs |= _memory_pairs(f"layer{number}", memory, arrays, columns)
+        pairs |= _coefficient_pairs(f"layer{number}", memory, arrays)
+    return pairs
+
+
+def _hybrid(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> Pairs:
+    """Algorithm 4: novelty and a cap decide what is appended, Adam trains what is there."""
+    adam = optax.adam(config["adam_lr"])
+    learner = _learner(
+        {**config, "kind": "softmax", "momentum": 0.0, "decay": 0.0},
+        memory=MemoryConfig(
+            initial_capacity=_FIRST_SLOTS,
+            capacity=config["capacity"],
+            admission="novelty",
+            novelty_threshold=config["tau"],
+        ),
+        training=EntryTraining(adam, adam, adam),
+    )
+    state, passed = _passed(learner, arrays)
+    pairs = {
+        "outputs": (arrays["outputs"], passed["outputs"]),
+        "sizes": (arrays["sizes"], passed["sizes"]),
+        "query_output": (arrays["query_output"], learner.predict(state, arrays["query"])),
+    }
+    for number, memory in enumerate(state.memories.values()):
+        pairs |= _memory_pairs(f"layer{number}", memory, arrays, ["keys", "values", "weights"])
+    return pairs
+
+
+def _passed(learner: Learner, arrays: dict[str, np.ndarray]) -> tuple[State, dict[str, np.ndarray]]:
+    """The state after the stream, and by step what was predicted, its losses, and the entries after it."""
+    state, batch = _initial_state(learner, arrays), arrays["x"].shape[1]
+    outputs, losses, sizes = [], [], []
     for step, (x, y) in enumerate(zip(arrays["x"], arrays["y"], strict=True)):
         state, result = learner.update(state, Batch(x, y, np.arange(step * batch, (step + 1) * batch)))
         outputs.append(np.asarray(result.outputs))
         losses.append(np.asarray(result.losses))
-    pairs = {
-        "outputs": (arrays["outputs"], np.stack(outputs)),
-        "losses": (arrays["losses"], np.stack(losses)),
-        "query_output": (arrays["query_output"], learner.predict(state, arrays["query"])),
-    }
-    for number, (name, memory) in enumerate(state.memories.items()):
-        pairs |= _memory_pairs(f"layer{number}", name, memory, arrays)
-    return pairs
+        sizes.append([int(memory.database.entries) for memory in state.memories.values()])
+    return state, {"outputs": np.stack(outputs), "losses": np.stack(losses), "sizes": np.stack(sizes)}
 
 
-def _memory_pairs(prefix: str, name: str, memory: Memory, arrays: dict[str, np.ndarray]) -> Pairs:
+def _memory_pairs(prefix: str, memory: Memory, arrays: dict[str, np.ndarray], columns: list[str]) -> Pairs:
     live = memory.database.column("created") >= 0
-    columns = ["keys", "values", "created"] + (["weights"] if memory.database.weighted else [])
-    pairs = {
+    return {
         f"{prefix}_{column}": (arrays[f"{prefix}_{column}"], memory.database.column(column)[live])
         for column in columns
     }
-    created = memory.database.column("created")[live]
+
+
+def _coefficient_pairs(prefix: str, memory: Memory, arrays: dict[str, np.ndarray]) -> Pairs:
+    created = memory.database.column("created")
+    created = created[created >= 0]
     coefficients = np.ones(len(created))
     if memory.clocks is not None:
         clock = memory.clocks.values
         coefficients = np.append(clock.initial, clock.coefficients)[created]
-    pairs[f"{prefix}_coefficient"] = arrays[f"{prefix}_coefficient"], coefficients
-    return pairs
+    return {f"{prefix}_coefficient": (arrays[f"{prefix}_coefficient"], coefficients)}
 
 
-def _learner(config: dict[str, Any]) -> Learner:
+def _learner(
+    config: dict[str, Any],
+    memory: MemoryConfig = _UNBOUNDED,
+    training: EntryTraining | None = None,
+) -> Learner:
     kernel, rule = _kernel_and_rule(config)
     spec = GrowingSpec(
         key_features=config["d"],
         value_features=config["d"],
         kernel=kernel,
         rule=rule,
-        memory=MemoryConfig(initial_capacity=_FIRST_SLOTS),
+        memory=memory,
         initial="unit",
         initial_entries=0,
         momentum=config["momentum"],
         decay=config["decay"],
+        training=training,
     )
     blocks = [GrowingLayer(f"block{number}", spec) for number in range(config["blocks"])]
     readout = GrowingLayer("readout", replace(spec, value_features=config["outputs"]))
@@ -202,7 +244,9 @@ def _initial_state(learner: Learner, arrays: dict[str, np.ndarray]) -> State:
             columns = [arrays[f"layer{number}_init_{c}"] for c in ("keys", "values", "weights")]
             memory = _with_initial(memory, learner.layers[name].spec, columns)
         # Grown at once: entries then come to lie in two blocks, and the step is compiled only once.
-        memories[name] = replace(memory, database=grow(memory.database))
+        database, training = grow(memory.database), learner.layers[name].spec.training
+        states = None if training is None else training.start(database)
+        memories[name] = replace(memory, database=database, training=states)
     return replace(state, memories=memories)
 
 
@@ -227,6 +271,7 @@ KINDS: dict[str, Callable[[dict[str, Any], dict[str, np.ndarray]], Pairs]] = {
     "rbf": _growing,
     "softmax": _growing,
     "gauge": _growing,
+    "hybrid_softmax": _hybrid,
     "coefficient": _coefficients,
     "mesa": mesa_pairs,
     "delta": delta_pairs,

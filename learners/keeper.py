@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..errors import ConfigError
 from ..memory import cold_policies
 from ..memory.admission import Decision
 from ..memory.append import Occupancy, append
@@ -24,6 +25,7 @@ from .initial import initial_database
 from .layers import GrowingSpec
 from .schedules import highest, rate_at
 from .state import Memory
+from .training import Columns, forgotten, train
 
 
 @dataclass(frozen=True)
@@ -42,30 +44,48 @@ class Keeper:
     budget: Budget | None  # slots in memory; None: all entries stay there
     write: Callable[[Layout, dict[str, np.ndarray]], ColdChunk]  # writes a chunk to disk
 
+    def __post_init__(self) -> None:
+        if self.budget is not None and self.spec.training is not None:
+            raise ConfigError(
+                "memory.budget_bytes: expected none where entries are trained, as those on disk are never "
+                "rewritten: leave out budget_bytes, or train"
+            )
+
     def start(self, key: jax.Array, shards: Shards) -> Memory:
         """The memory before the first example; `key` draws the initial entries."""
         spec = replace(self.spec, memory=cold_policies.hot_policy(self.spec.memory, self.budget))
         database = initial_database(spec, key, shards)
         cold = None if self.budget is None else ColdPart(self.budget.layout, (), ())
         clocks = Clocks.start() if spec.fades else None
-        return Memory(database, Occupancy.of(database, holes=False), clocks, cold)
+        training = None if spec.training is None else spec.training.start(database)
+        return Memory(database, Occupancy.of(database, holes=False), clocks, cold, training)
 
     def grow(
-        self, memory: Memory, offered: Candidates, origins: jax.Array, step: int
+        self,
+        memory: Memory,
+        offered: Candidates,
+        origins: jax.Array,
+        step: int,
+        gradients: tuple[Columns, ...] | None = None,
     ) -> tuple[Memory, jax.Array]:
-        """Appends a batch and advances the clocks.
+        """Trains the entries where the layer is hybrid, appends a batch, and advances the clocks.
 
         Args:
           memory: the memory.
           offered: what the batch offers.
           origins: [B] int32 stream offsets of the examples.
           step: the creation step, ≥ 1.
+          gradients: per block those of the entries, of the batch-mean loss; None: entries are not trained.
 
         Returns:
           The memory, and what changed: [5] int32 in the order of COUNTERS.
         """
+        if gradients is not None:
+            memory = self._trained(memory, gradients, step)
         rows = Rows(offered.keys, offered.values, offered.weights, origins)
         memory, change = self.append(memory, rows, offered.decision, step)
+        if memory.training is not None:
+            memory = self._joined(memory, step)
         if memory.clocks is not None:
             momentum = rate_at(self.spec.momentum, step - 1)
             clocks = memory.clocks.advance(
@@ -199,6 +219,21 @@ class Keeper:
         assert memory.cold is not None
         live = [rows & ~out for rows, out in zip(memory.cold.live, gone, strict=True)]
         return replace(memory, cold=cold_policies.condensed(memory.cold.with_live(live), self.write))
+
+    def _trained(self, memory: Memory, gradients: tuple[Columns, ...], step: int) -> Memory:
+        assert self.spec.training is not None
+        assert memory.training is not None
+        database, states = train(self.spec.training, memory.database, memory.training, gradients, step)
+        return replace(memory, database=database, training=states)
+
+    def _joined(self, memory: Memory, step: int) -> Memory:
+        """The optimisers' states after rows were appended: zeros for them, and for blocks that were added."""
+        assert self.spec.training is not None
+        assert memory.training is not None
+        states = self.spec.training.grown(memory.training, memory.database)
+        if memory.occupancy.holes or self.spec.memory.eviction != "none":  # slots are written again
+            states = forgotten(states, memory.database.blocks, jnp.int32(step))
+        return replace(memory, training=states)
 
 
 def maintenance_due(policy: MemoryConfig, step: int) -> bool:

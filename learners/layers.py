@@ -22,6 +22,7 @@ from ..memory.retrieval import retrieve
 from ..memory.tiers import Tiers, retrieve_tiers
 from .rules import GrowingRule
 from .schedules import Rate, highest
+from .training import EntryTraining
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class GrowingSpec:
     decay: Rate  # γ
     momentum_on: Literal["both", "values"] = "both"  # whether weights have momentum too
     seed: int = 0  # of what the memory's policies draw at random
+    training: EntryTraining | None = None  # trains the stored entries too (hybrid layers); None: they stay
 
     @property
     def fades(self) -> bool:
@@ -103,7 +105,15 @@ class Recall:
             return output
         blocks, shards, budget = database.blocks, database.shards, self.scores_budget_bytes
         coefficients = tuple(block_coefficients(block, table) for block in blocks)
-        return retrieve(kernel, blocks, coefficients, queries, shards=shards, budget_bytes=budget)
+        return retrieve(
+            kernel,
+            blocks,
+            coefficients,
+            queries,
+            shards=shards,
+            trained=layer.spec.training is not None,
+            budget_bytes=budget,
+        )
 
 
 def rms_norm(x: jax.Array, epsilon: float = 1e-6) -> jax.Array:

@@ -37,10 +37,12 @@ from .losses import Task
 from .networks import Network
 from .rules import Rates
 from .state import Examples, Memory, Result, State
+from .training import Columns, trained_columns
 
 # Examples of one call that predicts: more make it no faster, and every number of them is compiled.
 _PREDICTED_AT_ONCE = 1024
 _QUERIES_BYTES = 2**28  # of the queries of one layer in a pass over the disk
+_Entries = Mapping[str, tuple[Columns, ...]]  # by layer, per block: the columns that are trained
 _ALL_HOT: Mapping[str, ColdPart] = {}  # no memory has a cold part
 _FISHER_EXAMPLES = 32  # whose gradients of all parameters are held at once
 
@@ -214,7 +216,7 @@ class Learner:
         # Reading the disk is no part of a compiled program: with a cold part, each operation is one.
         learn = partial(self._learn_step, cold=cold) if cold else self._learn
         rates = {name: layer.spec.rule.rates(state.step) for name, layer in self.layers.items()}
-        outputs, losses, offered, gradients, dense = learn(
+        outputs, losses, offered, gradients, dense, by_entry = learn(
             self._databases(state),
             self._tables(state),
             state.parameters,
@@ -230,7 +232,9 @@ class Learner:
             if name in self._frozen:
                 memories[name], changes[name] = memory.held(), jnp.zeros(len(COUNTERS), jnp.int32)
                 continue
-            memories[name], changes[name] = self.keepers[name].grow(memory, offered[name], origins, step)
+            memories[name], changes[name] = self.keepers[name].grow(
+                memory, offered[name], origins, step, by_entry.get(name)
+            )
         parameters, optimiser = state.parameters, state.optimiser
         if jax.tree.leaves(parameters) and "parameters" not in self._frozen:
             parameters, optimiser = self._train(parameters, optimiser, gradients, dense)
@@ -364,19 +368,29 @@ class Learner:
         y: jax.Array,
         weights: jax.Array | None,
         cold: Mapping[str, ColdPart] = _ALL_HOT,
-    ) -> tuple[jax.Array, jax.Array, dict[str, Candidates], Any, dict[str, DenseSignals]]:
-        def forward(probes: Mapping[str, jax.Array] | None, parameters: Any) -> tuple[jax.Array, Any]:
+    ) -> tuple[jax.Array, jax.Array, dict[str, Candidates], Any, dict[str, DenseSignals], _Entries]:
+        def forward(
+            probes: Mapping[str, jax.Array] | None, parameters: Any, entries: _Entries
+        ) -> tuple[jax.Array, Any]:
             # Without probes only shapes are asked for, and the disk is left alone.
             parts = _ALL_HOT if probes is None else cold
-            recall = Recall(databases, tables, probes, parts, self.scores_budget_bytes)
+            recall = Recall(
+                _with_entries(databases, entries), tables, probes, parts, self.scores_budget_bytes
+            )
             outputs = nnx.merge(self._graph, parameters)(x, recall)
             losses = self.task.loss(outputs, y)
             total = jnp.sum(losses if weights is None else losses * weights)
             return total, (outputs, losses, recall.queries, recall.outputs, recall.nearest)
 
-        shapes = jax.eval_shape(lambda p: forward(None, p)[1][3], parameters)
+        entries = {
+            name: tuple(map(trained_columns, databases[name].blocks))
+            for name, layer in self.layers.items()
+            if layer.spec.training is not None
+        }
+        shapes = jax.eval_shape(lambda p: forward(None, p, entries)[1][3], parameters)
         probes = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
-        (per_output, summed), aux = jax.grad(forward, argnums=(0, 1), has_aux=True)(probes, parameters)
+        gradients, aux = jax.grad(forward, argnums=(0, 1, 2), has_aux=True)(probes, parameters, entries)
+        per_output, summed, by_entry = gradients
         outputs, losses, queries, answers, nearest = aux
         offered = {
             name: candidates(
@@ -393,9 +407,9 @@ class Learner:
         }
         # The optimiser descends the batch mean.
         count = x.shape[0] if weights is None else jnp.sum(weights)
-        mean = jax.tree.map(lambda g: g / count, summed)
+        mean, by_entry = jax.tree.map(lambda g: g / count, (summed, by_entry))
         dense = {name: DenseSignals(queries[name], per_output[name] / count) for name in self._dense}
-        return outputs, losses, offered, mean, dense
+        return outputs, losses, offered, mean, dense, by_entry
 
     def _squares_step(
         self,
@@ -442,6 +456,16 @@ class Learner:
             if done.bound is not None:
                 bounds[name] = done.bound
         return bounds, time.perf_counter() - begin
+
+
+def _with_entries(databases: Mapping[str, Database], entries: _Entries) -> dict[str, Database]:
+    """The databases with columns to differentiate with respect to."""
+    changed = dict(databases)
+    for name, columns in entries.items():
+        pairs = zip(databases[name].blocks, columns, strict=True)
+        blocks = tuple(replace(block, **trained) for block, trained in pairs)
+        changed[name] = replace(databases[name], blocks=blocks)
+    return changed
 
 
 def _require_distinct(names: Sequence[str]) -> None:

@@ -152,28 +152,16 @@ def build_optimiser(config: Optimiser, network: nnx.Module) -> optax.GradientTra
     """
     match config:
         case MesaConfig():
-            return for_dense_layers(network, _mesa(config), _plain(config.others))
+            return for_dense_layers(network, _mesa(config), build_plain(config.others))
         case DeltaConfig():
             dense = delta(config.learning_rate, config.decay, config.normalised)
-            return for_dense_layers(network, dense, _plain(config.others))
+            return for_dense_layers(network, dense, build_plain(config.others))
         case _:
-            return _plain(config)
+            return build_plain(config)
 
 
-def _mesa(config: MesaConfig) -> optax.GradientTransformation:
-    momentum = 0.9 if config.momentum is None else config.momentum
-    return mesa(
-        config.learning_rate,
-        config.forgetting,
-        config.regularisation,
-        form=config.form,
-        newton_schulz=config.newton_schulz,
-        momentum=0.0 if config.on_top == "nothing" else momentum,
-        adam=config.on_top == "adam",
-    )
-
-
-def _plain(config: Plain) -> optax.GradientTransformation:
+def build_plain(config: Plain) -> optax.GradientTransformation:
+    """An optimiser of any parameters."""
     rate = config.learning_rate
     match config:
         case SGDConfig():
@@ -188,3 +176,16 @@ def _plain(config: Plain) -> optax.GradientTransformation:
             return optax.contrib.muon(
                 rate, beta=config.momentum, ns_steps=config.iterations, weight_decay=config.weight_decay
             )
+
+
+def _mesa(config: MesaConfig) -> optax.GradientTransformation:
+    momentum = 0.9 if config.momentum is None else config.momentum
+    return mesa(
+        config.learning_rate,
+        config.forgetting,
+        config.regularisation,
+        form=config.form,
+        newton_schulz=config.newton_schulz,
+        momentum=0.0 if config.on_top == "nothing" else momentum,
+        adam=config.on_top == "adam",
+    )

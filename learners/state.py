@@ -12,6 +12,7 @@ from ..memory.coefficients import Clock, Clocks, CoefficientTable, device_table
 from ..memory.cold import ColdPart
 from ..memory.database import Database
 from .dense import DenseSignals
+from .training import States
 
 
 class Examples(Protocol):
@@ -41,6 +42,7 @@ class Memory:
     occupancy: Occupancy
     clocks: Clocks | None  # None where neither momentum nor decay is used
     cold: ColdPart | None = None  # the entries on disk; None without a byte budget
+    training: States | None = None  # the optimisers' states where entries are trained
 
     @property
     def entries(self) -> int:
