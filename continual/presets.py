@@ -128,7 +128,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "cifar10-online-hybrid": Preset(
-        "CIFAR-10, one pass, 3 hybrid softmax blocks and readout: novel queries are stored, all entries trained",
+        "CIFAR-10, one pass, 3 hybrid softmax blocks and readout: stores what is novel, trains it (Alg. 4)",
         {
             **_CIFAR,
             "learner": {"kind": "softmax", "blocks": 3, "temperature": 5, "value_rate": 30, "weight_rate": 1,
