@@ -327,6 +327,7 @@ class Run:
             "examples": self.progress.examples,
             "offset": self.progress.offset,
             "totals": self.progress.totals,
+            "pruning": self.progress.pruning,
         }
         self._checkpointer = self._checkpointer.commit(self.state, progress, meta, tag)
         store = self._checkpointer.store

@@ -223,6 +223,7 @@ def _layer(generation: Generation, name: str) -> dict[str, Any]:
         "cold_bytes": cold["bytes"],
         "disk_bytes": disk_bytes(generation, name),
         **_counts(generation.meta.get("totals", {}).get(name), committed.get("counters")),
+        "pruning_bound": generation.meta.get("pruning", {}).get(name, 0.0),
         "ages": histogram(generation.step - created),
         "key_norms": histogram(np.sqrt(_column(tables, "key_norms"))),
         "value_norms": histogram(_column(tables, "value_norms")),

@@ -168,6 +168,15 @@ def test_mistyped_arguments_are_refused_in_one_line(
     refused(command(*arguments), *parts)
 
 
+NEEDED: dict[str, dict[str, float]] = {
+    "novelty": {"novelty_threshold": 1},
+    "coherence": {"coherence_threshold": 0.5},
+    "quantize": {"quantize_radius": 1},
+    "ald": {"ald_threshold": 0.1},
+    "surprise": {"surprise_least": 0, "surprise_most": 9},
+}
+
+
 def test_list_names_all_that_there_is() -> None:
     sections = command("list", "--json").json()
     assert set(sections) == {
@@ -184,7 +193,7 @@ def test_list_names_all_that_there_is() -> None:
         assert "unknown" not in (_refusal({**TINY, "learner": {"kind": name}}) or "")
     for name in (*sections["admission"], *sections["eviction"]):
         kind = "admission" if name in sections["admission"] else "eviction"
-        memory = {kind: name, "capacity": 5, **({"novelty_threshold": 1} if name == "novelty" else {})}
+        memory = {kind: name, "capacity": 5, **NEEDED.get(name, {})}
         assert _refusal(changed(TINY, {"learner": {"memory": memory}})) is None
 
 

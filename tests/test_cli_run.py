@@ -2,10 +2,8 @@
 
 import csv
 import json
-import re
 import shutil
 import urllib.request
-from html import unescape
 from pathlib import Path
 
 import jax
@@ -19,6 +17,7 @@ from lamina.memory import Store
 from lamina.monitoring import read_predictions, read_table
 from lamina.monitoring.text import size_text
 from lamina.stream import StreamConfig, open_source
+from made_runs import report_document
 from PIL import Image
 from tiny_runs import (
     STREAM,
@@ -212,7 +211,7 @@ def test_summary_inspection_report_and_plain_zarr_agree(rich: Path, folder: Path
     assert found["predictions"] == 96
     assert found["config"] == yaml.safe_load((rich / "config.yaml").read_text())
     generation = rich / "memory" / "generations" / f"{found['generation']:09d}"
-    page = _text((rich / "report.html").read_text())
+    page = report_document(rich / "report.html")
     text = command("inspect", rich).out
     for name, layer in summary["layers"].items():
         table = zarr.open_group(generation / "tables" / name, mode="r")
@@ -229,20 +228,14 @@ def test_summary_inspection_report_and_plain_zarr_agree(rich: Path, folder: Path
         cells = [name, str(layer["entries"]), "8", str(layer["capacity"]), size_text(layer["bytes"])]
         cells += [size_text(found["layers"][name]["disk_bytes"])]
         cells += [str(layer[n]) for n in ("admitted", "merged", "rejected", "pruned", "evicted")]
-        assert " ".join(cells) in page
+        assert cells in page["layers"]["rows"]
         printed = next(line.split() for line in text.splitlines() if line.split()[:1] == [name])
         assert printed[:2] == [name, str(layer["entries"])]
     for figure in (summary["prequential_accuracy"], summary["test_accuracy"]):
         shown = f"{figure:.4f}"
-        assert shown in page
+        assert shown in {value for _, value, _ in page["figures"]}
         assert shown in text
         assert shown in (folder / "rich.txt").read_text()
-
-
-def _text(page: str) -> str:
-    """The words of a page, without scripts and elements."""
-    page = re.sub(r"<(script|style|svg).*?</\1>", " ", page, flags=re.DOTALL)
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
 
 
 def test_a_damaged_memory_is_found(finished: Path, tmp_path: Path) -> None:

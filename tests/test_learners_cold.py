@@ -14,7 +14,7 @@ from lamina.errors import ConfigError
 from lamina.learners import Batch, Learner, State, Task, build_learner
 from lamina.learners.config import LinearConfig, RBFConfig, SoftmaxConfig
 from lamina.memory.database import COUNTERS, EMPTY
-from lamina.memory.policies import MemoryConfig
+from lamina.memory.policy import MemoryConfig
 from lamina.memory.sharding import ONE_DEVICE, Shards
 
 D, C, B = 4, 3, 3
@@ -183,7 +183,7 @@ from pathlib import Path
 import jax, numpy as np
 from lamina.learners import Batch, Task, build_learner
 from lamina.learners.config import RBFConfig
-from lamina.memory.policies import MemoryConfig
+from lamina.memory.policy import MemoryConfig
 
 D, B, BUDGET = 512, 512, 48 << 20
 memory = MemoryConfig(budget_bytes=BUDGET)

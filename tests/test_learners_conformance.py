@@ -132,7 +132,7 @@ def test_a_missing_file_is_a_one_line_error(tmp_path: Path) -> None:
     [
         (
             {"config": {"kind": "fourier"}},
-            "expected a kind among linear, rbf, softmax, gauge, coefficient, mesa, delta; found 'fourier'",
+            "linear, rbf, softmax, gauge, hybrid_softmax, coefficient, mesa, delta; found 'fourier'",
         ),
         ({"config": {}}, "found None"),
         ({"config": "{not json"}, "JSON config"),
