@@ -14,7 +14,7 @@ from ..memory.admission import Decision
 from ..memory.append import Occupancy
 from ..memory.coefficients import Clock, Clocks
 from ..memory.cold_stream import WEIGHING
-from ..memory.database import COUNTERS, EMPTY, INITIAL, Rows
+from ..memory.database import COUNTERS, INITIAL, Rows, emptied
 from .effective import coefficients_of, columns_of, sizes_of
 
 _MERGED_AT_ONCE = 1024  # entries appended in one call
@@ -132,8 +132,7 @@ def _without(memory: Memory, slots: np.ndarray, evicted: int, step: int) -> Memo
     blocks, begin = [], 0
     for block in database.blocks:
         out = database.shards.place(gone[begin : begin + block.slots])
-        created = jnp.where(out, EMPTY, block.created)
-        blocks.append(replace(block, created=created, changed=jnp.where(out, step, block.changed)))
+        blocks.append(emptied(block, out, step))
         begin += block.slots
     counters = database.counters.at[COUNTERS.index("evicted")].add(evicted)
     database = replace(

@@ -204,6 +204,21 @@ def write(database: Database, slots: jax.Array, rows: Rows, step: jax.Array, fir
     return replace(database, blocks=database.blocks[:first] + written)
 
 
+def emptied(block: Block, gone: jax.Array, step: jax.Array | int) -> Block:
+    """A block without the entries of some slots.
+
+    Args:
+      block: the block; only its columns `created` and `changed` are replaced.
+      gone: [n] bool, in the order of the block's rows.
+      step: the present step.
+    """
+    return replace(
+        block,
+        created=jnp.where(gone, EMPTY, block.created),
+        changed=jnp.where(gone, step, block.changed),
+    )
+
+
 def take(database: Database, slots: jax.Array) -> Found:
     """Reads the entries in given slots.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from .admission import LEAST_COEFFICIENT
 from .coefficients import CoefficientTable, block_coefficients
-from .database import COUNTERS, EMPTY, INITIAL, Database, Rows, take
+from .database import COUNTERS, EMPTY, INITIAL, Database, Rows, emptied, take
 from .eviction import effective_size
 from .kernels import Kernel
 from .merging import Effective, merge
@@ -188,13 +188,7 @@ def _clear(database: Database, slots: jax.Array, step: jax.Array) -> Database:
     for block in database.blocks:
         here = database.shards.from_slot_order(gone[begin : begin + block.slots])
         begin += block.slots
-        blocks.append(
-            replace(
-                block,
-                created=jnp.where(here, EMPTY, block.created),
-                changed=jnp.where(here, step, block.changed),
-            )
-        )
+        blocks.append(emptied(block, here, step))
     return replace(database, blocks=tuple(blocks))
 
 

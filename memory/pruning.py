@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from .append import Occupancy
 from .coefficients import CoefficientTable, block_coefficients
-from .database import COUNTERS, EMPTY, INITIAL, Block, Database
+from .database import COUNTERS, INITIAL, Block, Database, emptied
 from .eviction import effective_size
 from .kernels import Kernel, Pairs, WeightedSoftmax
 from .neighbours import self_similarity
@@ -168,12 +168,5 @@ def _effective_weights(block: Block, coefficients: Coefficients) -> jax.Array:
 def _remove(
     blocks: tuple[Block, ...], gone: tuple[jax.Array, ...], step: jax.Array
 ) -> tuple[tuple[Block, ...], jax.Array]:
-    kept = tuple(
-        replace(
-            block,
-            created=jnp.where(chosen, EMPTY, block.created),
-            changed=jnp.where(chosen, step, block.changed),
-        )
-        for block, chosen in zip(blocks, gone, strict=True)
-    )
+    kept = tuple(emptied(block, chosen, step) for block, chosen in zip(blocks, gone, strict=True))
     return kept, sum((jnp.sum(chosen) for chosen in gone), jnp.int32(0)).astype(jnp.int32)
