@@ -318,8 +318,15 @@ def stream_show(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found))
         return 0
+    texts = {each["offset"]: each.pop("text") for each in found["first"] if "text" in each}
+    if texts:
+        found["schema"]["vocabulary"] = f"{len(found['schema']['vocabulary']):,} words"
     for name, value in found.items():
         print(f"{name}: {value if not isinstance(value, list | dict) else json.dumps(value)}")
+    for offset, documents in texts.items():
+        print(f"example {offset}:")
+        for text in documents:
+            print(f"  {text}")
     return 0
 
 

@@ -31,6 +31,44 @@ class TeacherOptions:
     outputs: _Positive = 1  # d_out, size of y
 
 
+_Counts = Annotated[tuple[_Positive, ...], Field(min_length=1, max_length=2)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class BiographyValues:
+    """How many words there are for every part of an attribute's value; all combinations of parts are values.
+
+    A part is one token. Parts are drawn independently of one another. Defaults: as many values as bioS has
+    (Allen-Zhu & Li, 2024).
+    """
+
+    birth_date: tuple[_Positive, _Positive, _Positive] = (12, 28, 200)  # months, days, years
+    birth_place: _Positive = 200
+    university: _Counts = (15, 20)  # invented names and kinds of school, or names only
+    major: _Positive = 100
+    company: _Counts = (263,)  # invented names and lines of business, or names only
+    location: _Positive = 133
+
+
+@dataclass(frozen=True, config=_STRICT)
+class BiographyOptions:
+    """The people that `biography` writes about, and how (Zucchet et al., 2025)."""
+
+    people: _Positive = 16_384  # N, individuals of the population; more of them begin with the same ones
+    population: str = "pretrain"  # whose lives are told
+    populations: tuple[str, ...] = ("pretrain", "finetune")  # all there are; nobody belongs to two of them
+    sampling: Literal["uniform", "power_law"] = "uniform"  # whose biography comes next
+    exponent: Annotated[float, Field(ge=0)] = 1.0  # a of power_law: person i from 0 comes as (i + 1)^−a
+    length: _Positive = 512  # L, positions of a sequence, filled with whole biographies, then padding
+    templates_per_attribute: _Positive = 25  # sentences known for an attribute, the first ones of the list
+    held_out_templates: Annotated[int, Field(ge=0)] = 5  # of them, kept from training; others for each person
+    # Which of a person's templates are used; None: the held-out ones in the split "test", else the others.
+    templates: Literal["train", "held_out"] | None = None
+    names: tuple[_Positive, _Positive, _Positive] = (400, 400, 1000)  # first, middle and last names
+    values: BiographyValues = field(default_factory=BiographyValues)
+    location: Literal["company", "independent"] = "company"  # the city of the company, or drawn by itself
+
+
 @dataclass(frozen=True, config=_STRICT)
 class DriftOptions:
     """When a stream goes over into another, and what is different there."""
@@ -52,7 +90,8 @@ class StreamConfig:
     """
 
     # What the log holds.
-    source: str  # spec: digits, fashion_mnist, tfds:NAME[:SPLIT], npz:FILE, files:GLOB, teacher_student
+    # Spec: digits, fashion_mnist, tfds:NAME[:SPLIT], npz:FILE, files:GLOB, teacher_student, biography
+    source: str
     split: str = "train"  # the part of the data set that is streamed
     seed: _Seed | None = None  # fixes order, augmentation and synthetic data; None takes the run's seed
     shuffle: bool = True  # data of known length come in an order drawn from the seed, else as stored
@@ -70,6 +109,7 @@ class StreamConfig:
     target: str | None = None  # column that holds y (files), or the key of y (tfds)
     classes: tuple[str, ...] | _Positive | None = None  # the labels declared, by names or by their number
     teacher: TeacherOptions = field(default_factory=TeacherOptions)  # options of teacher_student
+    biography: BiographyOptions = field(default_factory=BiographyOptions)  # options of biography
     segment_length: _Positive = 1024  # examples in one segment of the log, the unit of Beam's work
 
     # How the reader prepares it.

@@ -6,6 +6,7 @@ from typing import Any
 from .checks import GOOD
 from .log import Log, open_log
 from .schema import Array
+from .tokenizer import Tokenizer, documents_of
 
 
 def describe_log(path: str | Path, examples: int = 5) -> dict[str, Any]:
@@ -18,7 +19,8 @@ def describe_log(path: str | Path, examples: int = 5) -> dict[str, Any]:
     Returns:
       Plain JSON values: `path`, `source`, `split`, `seed`, `schema`, `segment_length`, `total` (None:
       without end), `segments` (in all), `segments_present`, `bytes` on disk, and `first`, a list of
-      `offset`, `y`, `label` (with classes), `x_min`, `x_mean`, `x_max` and `good`.
+      `offset`, `good`, and `y`, `label` (with classes), `x_min`, `x_mean`, `x_max`; or, of text, `text`, a
+      string per document.
 
     Raises:
       MissingDataError, FormatError: there is no log, or it is damaged.
@@ -46,14 +48,22 @@ def _summaries(log: Log, segment: int, count: int) -> list[dict[str, Any]]:
     return [
         {
             "offset": start + row,
-            **_target(log, arrays["y"][row]),
-            "x_min": float(arrays["x"][row].min()),
-            "x_mean": float(arrays["x"][row].mean(dtype="float64")),
-            "x_max": float(arrays["x"][row].max()),
+            **_content(log, arrays["x"][row], arrays["y"][row]),
             "good": bool(arrays["problems"][row] == GOOD),
         }
         for row in range(min(count, stop - start))
     ]
+
+
+def _content(log: Log, x: Array, y: Array) -> dict[str, Any]:
+    if log.schema.vocabulary is not None:
+        return {"text": documents_of(x, Tokenizer(log.schema.vocabulary))}
+    return {
+        **_target(log, y),
+        "x_min": float(x.min()),
+        "x_mean": float(x.mean(dtype="float64")),
+        "x_max": float(x.max()),
+    }
 
 
 def _target(log: Log, y: Array) -> dict[str, Any]:

@@ -31,12 +31,19 @@ class Schema:
     """The two fields of every example of a stream.
 
     `classes` names the labels 0 … C−1 that the int32 scalar `y` may hold; None means regression, where
-    `y` is a float32 vector.
+    `y` is a float32 vector, or text.
+
+    An example of text is a sequence of L positions. `x [L, 2]` int32 holds a token and the number of the
+    document it belongs to in the sequence, from 1 (0: padding). `y [L, 2]` int32 holds the token that follows
+    in the same document (−1: none) and the number of the attribute whose value that token is part of (−1:
+    none). A document has at most one value of each attribute.
     """
 
     x: Field
     y: Field
     classes: tuple[str, ...] | None
+    vocabulary: tuple[str, ...] | None = None  # text: the word of every token, as `Tokenizer` takes it
+    attributes: tuple[str, ...] = ()  # text: the names of what values belong to
 
     def to_json(self) -> dict[str, Any]:
         """The schema as plain JSON values; `from_json` reads it back."""
@@ -44,14 +51,22 @@ class Schema:
             "x": {"shape": list(self.x.shape), "dtype": self.x.dtype},
             "y": {"shape": list(self.y.shape), "dtype": self.y.dtype},
             "classes": None if self.classes is None else list(self.classes),
+            "vocabulary": None if self.vocabulary is None else list(self.vocabulary),
+            "attributes": list(self.attributes),
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Schema":
         """The schema that `to_json` wrote."""
         x, y = (Field(tuple(value[name]["shape"]), value[name]["dtype"]) for name in ("x", "y"))
-        classes = value["classes"]
-        return cls(x, y, None if classes is None else tuple(classes))
+        classes, vocabulary = value["classes"], value.get("vocabulary")
+        return cls(
+            x,
+            y,
+            None if classes is None else tuple(classes),
+            None if vocabulary is None else tuple(vocabulary),
+            tuple(value.get("attributes", ())),
+        )
 
 
 @dataclass(frozen=True)
@@ -59,7 +74,7 @@ class Batch:
     """Consecutive examples of a stream, ready for the learner."""
 
     x: Array  # [B, …] float32 when standardised or flattened to [B, D], else as in the schema
-    y: Array  # [B] int32 labels, or [B, F] float32 targets
+    y: Array  # [B] int32 labels, [B, F] float32 targets, or [B, L, 2] int32 as in the schema of text
     origins: Array  # [B] int64, the stream offset of each example
     offset: int  # the position in the stream after this batch
     skipped: int  # bad examples passed over while this batch was filled
