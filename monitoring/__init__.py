@@ -6,10 +6,12 @@ from .inspect import inspect_run
 from .inspection_text import format_inspection, format_summary
 from .live import Facts
 from .metrics import METRICS, Metric
+from .plateau import Plateau, PowerLaw, find_plateau, fit_power_law, loss_curve
 from .predictions import PredictionLog, read_predictions
 from .progress import ProgressLine
 from .push import PushGateway
 from .recorder import Dropped, Recorder
+from .recovery import AccuracyCurve, Recovery, accuracy_curve
 from .report import write_comparison, write_report
 from .rows import EvaluationRow, LayerRow, StepRow, reproducible
 from .run_view import RunState, RunView
@@ -20,6 +22,7 @@ from .target_file import TargetFile
 
 __all__ = [
     "METRICS",
+    "AccuracyCurve",
     "Dashboard",
     "Distribution",
     "Dropped",
@@ -28,11 +31,14 @@ __all__ = [
     "Facts",
     "LayerRow",
     "Metric",
+    "Plateau",
+    "PowerLaw",
     "PredictionLog",
     "ProgressLine",
     "PrometheusExporter",
     "PushGateway",
     "Recorder",
+    "Recovery",
     "RunState",
     "RunView",
     "Sample",
@@ -41,10 +47,14 @@ __all__ = [
     "Summary",
     "TableWriter",
     "TargetFile",
+    "accuracy_curve",
+    "find_plateau",
+    "fit_power_law",
     "format_inspection",
     "format_summary",
     "inspect_run",
     "installed_versions",
+    "loss_curve",
     "read_predictions",
     "read_summary",
     "read_table",

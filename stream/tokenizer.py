@@ -48,7 +48,9 @@ class Tokenizer:
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
         if tuple(vocabulary[: len(SPECIAL)]) != SPECIAL:
-            raise ValueError(f"expected a vocabulary that begins with {SPECIAL[0]} and the other special tokens")
+            raise ValueError(
+                f"expected a vocabulary that begins with {SPECIAL[0]} and the other special ones"
+            )
         self.vocabulary = tuple(vocabulary)
         self._numbers = {word: number for number, word in enumerate(vocabulary)}
         if len(self._numbers) != len(self.vocabulary):

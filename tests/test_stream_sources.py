@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from biographies import SMALL
 from lamina.errors import ConfigError, DataError, MissingDataError
 from lamina.stream import StreamConfig, TeacherOptions, list_sources, open_source, read_good
 from lamina.stream.randomness import generator
@@ -48,10 +49,11 @@ def configs(idx_folder, tmp_path_factory):
         "npz": StreamConfig(source=f"npz:{folder / 'a.npz'}", seed=3),
         "files": StreamConfig(source=f"files:{folder}/*.csv", seed=3, target="w", classes=2),
         "teacher_student": StreamConfig(source="teacher_student", seed=3, limit=90),
+        "biography": StreamConfig(source="biography", seed=3, limit=90, biography=SMALL),
     }
 
 
-SOURCES = ["digits", "fashion_mnist", "npz", "files", "teacher_student"]
+SOURCES = ["digits", "fashion_mnist", "npz", "files", "teacher_student", "biography"]
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -97,7 +99,7 @@ def test_shuffling_is_a_permutation_drawn_from_the_seed(name, configs):
 def test_every_source_is_listed_with_one_line():
     listed = list_sources()
     kinds = {spec.partition(":")[0] for spec, _ in listed}
-    assert kinds == {"digits", "fashion_mnist", "tfds", "npz", "files", "teacher_student"}
+    assert kinds == {"digits", "fashion_mnist", "tfds", "npz", "files", "teacher_student", "biography"}
     assert all(line and "\n" not in line for _, line in listed)
 
 

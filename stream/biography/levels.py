@@ -23,15 +23,15 @@ def no_knowledge_level(stream: StreamConfig) -> float:
 def no_knowledge_levels(stream: StreamConfig, *, in_context: bool = False) -> dict[str, float]:
     """The entropy of each attribute's values among the people as they are drawn.
 
-    Parts of a value are drawn independently of one another, so the entropies of a value's parts are summed. (The
-    entropy of whole values would be lower where there are few people: to know which dates occur at all is
-    already to know something about somebody.)
+    Parts of a value are drawn independently of one another, so the entropies of a value's parts are summed.
+    (The entropy of whole values would be lower where there are few people: to know which dates occur at all
+    is already to know something about somebody.)
 
     Args:
       stream: a stream of `biography`.
-      in_context: count what earlier sentences of a biography give away. Where the location is the company's city,
-        it is known after the company, and a company after its city is one of the few there; each comes first in
-        half of the biographies.
+      in_context: count what earlier sentences of a biography give away. Where the location is the company's
+        city, it is known after the company, and a company after its city is one of the few there; each comes
+        first in half of the biographies.
 
     Returns:
       Attribute → nats per value: for parts with frequencies p, the sum of −Σ p log p.
@@ -60,7 +60,7 @@ def entropy(values: Array, shares: Array | None) -> float:
       values: [N, k] integers, a row per person.
       shares: [N], how often each person is drawn; None: all alike.
 
-    >>> round(entropy(np.array([[1], [1], [2], [3]]), None) / np.log(2), 6)
+    >>> float(entropy(np.array([[1], [1], [2], [3]]), None) / np.log(2))
     1.5
     """
     _, places = np.unique(values, axis=0, return_inverse=True)

@@ -43,8 +43,9 @@ def draw_population(options: BiographyOptions, seed: int) -> Population:
     """
     check_options(options)
     people, purpose = options.people, options.population
-    parts = [(number, count) for number, name in enumerate(ATTRIBUTES) for count in part_counts(options, name)]
-    owners, counts = tuple(owner for owner, _ in parts), tuple(count for _, count in parts)
+    sizes = [part_counts(options, attribute) for attribute in ATTRIBUTES]
+    owners = tuple(number for number, each in enumerate(sizes) for _ in each)
+    counts = tuple(count for each in sizes for count in each)
     values = generator(seed, f"values {purpose}").integers(0, counts, size=(people, len(counts)))
     if options.location == "company":
         values[:, -1] = company_cities(options, seed)[_company_numbers(options, values, owners)]
@@ -100,8 +101,8 @@ def check_options(options: BiographyOptions) -> None:
     known, held = len(TEMPLATES[ATTRIBUTES[0]]), options.held_out_templates
     if options.templates_per_attribute > known or held >= options.templates_per_attribute:
         raise ConfigError(
-            f"biography: expected at most {known} templates_per_attribute and fewer held_out_templates; found "
-            f"{options.templates_per_attribute} and {held}"
+            f"biography: expected at most {known} templates_per_attribute and fewer held_out_templates; "
+            f"found {options.templates_per_attribute} and {held}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Sentences that tell one attribute of a person: 25 for each, the name and what it is about before the value."""
+"""Sentences that tell one attribute of a person, 25 for each: name and attribute, then the value."""
 
 ATTRIBUTES = ("birth_date", "birth_place", "university", "major", "company", "location")
 """The attributes in the order of their numbers."""

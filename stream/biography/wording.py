@@ -51,7 +51,8 @@ def wording_of(options: BiographyOptions) -> Wording:
         for kind, count in zip(_PART_KINDS[attribute], part_counts(options, attribute), strict=False)
     ]
     texts = [TEMPLATES[attribute][: options.templates_per_attribute] for attribute in ATTRIBUTES]
-    plain = [word for each in texts for text in each for word in text.rstrip(".").split() if word not in _PLACES]
+    words = [word for each in texts for text in each for word in text.rstrip(".").split()]
+    plain = [word for word in words if word not in _PLACES]
     vocabulary = vocabulary_of([*plain, *(word for each in (*names, *parts) for word in each)])
     tokenizer = Tokenizer(vocabulary)
     sentences = tuple(tuple(_sentence(tokenizer, text) for text in each) for each in texts)

@@ -2,7 +2,9 @@
 
 from ...errors import ConfigError
 
-_ONSETS = ("b", "br", "c", "d", "dr", "f", "g", "h", "j", "k", "l", "m", "n", "p", "r", "s", "st", "t", "v", "w")
+_ONSETS = (
+    "b", "br", "c", "d", "dr", "f", "g", "h", "j", "k", "l", "m", "n", "p", "r", "s", "st", "t", "v", "w",
+)  # fmt: skip
 _VOWELS = ("a", "e", "i", "o", "u")
 _CODAS = ("l", "n", "r", "m", "s", "t")
 _STEMS = tuple(f"{o}{v}{c}".capitalize() for o in _ONSETS for v in _VOWELS for c in _CODAS)
@@ -25,28 +27,30 @@ _MONTHS = (
 )  # fmt: skip
 _SCHOOLS = (
     "University", "College", "Institute", "Academy", "School", "Polytechnic", "Seminary", "Conservatory",
-    "Lyceum", "Hall", "Athenaeum", "Campus", "Collegium", "Gymnasium", "Foundation", "Centre", "Union", "Abbey",
-    "Observatory", "Cloister",
+    "Lyceum", "Hall", "Athenaeum", "Campus", "Collegium", "Gymnasium", "Foundation", "Centre", "Union",
+    "Abbey", "Observatory", "Cloister",
 )  # fmt: skip
 _TRADES = (
-    "Systems", "Foods", "Motors", "Labs", "Media", "Energy", "Bank", "Airlines", "Steel", "Textiles", "Software",
-    "Shipping", "Insurance", "Chemicals", "Robotics", "Optics", "Paper", "Glass", "Toys", "Books",
+    "Systems", "Foods", "Motors", "Labs", "Media", "Energy", "Bank", "Airlines", "Steel", "Textiles",
+    "Software", "Shipping", "Insurance", "Chemicals", "Robotics", "Optics", "Paper", "Glass", "Toys",
+    "Books",
 )  # fmt: skip
 _FIELDS = (
-    "Accounting", "Acoustics", "Aesthetics", "Agronomy", "Algebra", "Anatomy", "Anthropology", "Archaeology",
-    "Architecture", "Astronomy", "Astrophysics", "Bacteriology", "Biochemistry", "Bioinformatics", "Biology",
-    "Biophysics", "Botany", "Business", "Calligraphy", "Cartography", "Ceramics", "Chemistry", "Choreography",
-    "Cinematography", "Climatology", "Composition", "Cosmology", "Criminology", "Cryptography", "Cybernetics",
-    "Dance", "Demography", "Dentistry", "Dermatology", "Design", "Dramaturgy", "Ecology", "Econometrics",
-    "Economics", "Education", "Electronics", "Engineering", "Entomology", "Epidemiology", "Ethics", "Ethnology",
-    "Finance", "Folklore", "Forestry", "Genetics", "Geodesy", "Geography", "Geology", "Geometry", "Geophysics",
-    "Glaciology", "Grammar", "History", "Horticulture", "Hydrology", "Immunology", "Informatics", "Journalism",
-    "Jurisprudence", "Kinesiology", "Law", "Lexicography", "Linguistics", "Literature", "Logic", "Logistics",
-    "Management", "Marketing", "Mathematics", "Mechanics", "Medicine", "Metallurgy", "Meteorology",
-    "Microbiology", "Mineralogy", "Music", "Mycology", "Neuroscience", "Nursing", "Nutrition", "Oceanography",
-    "Optometry", "Ornithology", "Painting", "Palaeontology", "Pathology", "Pedagogy", "Pharmacology",
-    "Philology", "Philosophy", "Physics", "Physiology", "Politics", "Psychology", "Sociology", "Statistics",
-    "Theology", "Zoology",
+    "Accounting", "Acoustics", "Aesthetics", "Agronomy", "Algebra", "Anatomy", "Anthropology",
+    "Archaeology", "Architecture", "Astronomy", "Astrophysics", "Bacteriology", "Biochemistry",
+    "Bioinformatics", "Biology", "Biophysics", "Botany", "Business", "Calligraphy", "Cartography",
+    "Ceramics", "Chemistry", "Choreography", "Cinematography", "Climatology", "Composition", "Cosmology",
+    "Criminology", "Cryptography", "Cybernetics", "Dance", "Demography", "Dentistry", "Dermatology",
+    "Design", "Dramaturgy", "Ecology", "Econometrics", "Economics", "Education", "Electronics",
+    "Engineering", "Entomology", "Epidemiology", "Ethics", "Ethnology", "Finance", "Folklore", "Forestry",
+    "Genetics", "Geodesy", "Geography", "Geology", "Geometry", "Geophysics", "Glaciology", "Grammar",
+    "History", "Horticulture", "Hydrology", "Immunology", "Informatics", "Journalism", "Jurisprudence",
+    "Kinesiology", "Law", "Lexicography", "Linguistics", "Literature", "Logic", "Logistics", "Management",
+    "Marketing", "Mathematics", "Mechanics", "Medicine", "Metallurgy", "Meteorology", "Microbiology",
+    "Mineralogy", "Music", "Mycology", "Neuroscience", "Nursing", "Nutrition", "Oceanography", "Optometry",
+    "Ornithology", "Painting", "Palaeontology", "Pathology", "Pedagogy", "Pharmacology", "Philology",
+    "Philosophy", "Physics", "Physiology", "Politics", "Psychology", "Sociology", "Statistics", "Theology",
+    "Zoology",
 )  # fmt: skip
 _LISTS = {
     "month": _MONTHS,
@@ -62,8 +66,8 @@ def words_of(kind: str, count: int, option: str) -> tuple[str, ...]:
     """The first words of a kind.
 
     Args:
-      kind: "first name", "middle name", "last name", "place", "university", "company", "city", "month", "day",
-        "year", "school", "trade" or "field".
+      kind: "first name", "middle name", "last name", "place", "university", "company", "city", "month",
+        "day", "year", "school", "trade" or "field".
       count: how many.
       option: what asked for so many, for the message.
 
@@ -75,7 +79,7 @@ def words_of(kind: str, count: int, option: str) -> tuple[str, ...]:
     """
     available = _INVENTED if kind in _ENDINGS else len(_LISTS[kind])
     if count > available:
-        raise ConfigError(f"{option}: there are {available} words of the kind {kind!r}, found {count} asked for")
+        raise ConfigError(f"{option}: expected at most {available} words of the kind {kind!r}; found {count}")
     if kind not in _ENDINGS:
         return _LISTS[kind][:count]
     return tuple(_invented(_ENDINGS[kind], number) for number in range(count))

@@ -16,14 +16,16 @@ _FACTS = len(ATTRIBUTES)
 _DRAWS = 1 + 2 * _FACTS  # uniform numbers for a biography: person, template of every sentence, their order
 
 
-@register("biography", "texts about invented people, six facts each (Zucchet et al., 2025); endless, or limit")
+@register(
+    "biography", "texts about invented people, six facts on each; endless, or limit (Zucchet et al., 2025)"
+)
 def open_biography(argument: str, config: StreamConfig, split: str | None) -> Table:
-    """Opens "train" or "test": other biographies of the same people, "test" in sentences kept from training."""
+    """Opens "train" or "test": other texts about the same people, "test" in sentences kept from training."""
     part = check_split(config.split, ("train", "test"), "biography")
     if config.classes is not None:
         raise ConfigError("biography is text and has no classes; leave classes out")
     if config.standardise != "none" or config.flatten or config.permute is not None:
-        raise ConfigError("biography is text: leave standardise, flatten and permute at what they are")
+        raise ConfigError("biography is text: leave standardise, flatten and permute out")
     return BiographyTable(config, part)
 
 
