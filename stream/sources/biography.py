@@ -110,7 +110,8 @@ class BiographyTable:
         if self._chances is None:
             return (uniform * self._people).astype(np.int64)
         people = np.searchsorted(self._chances, uniform, side="right")
-        return np.minimum(people, self._people - 1)  # the shares' sum may fall short of 1 by rounding
+        last = np.int64(self._people - 1)
+        return np.asarray(np.minimum(people, last))  # the shares' sum may fall short of 1 by rounding
 
     def _choices_of(self, uniform: Array) -> Array:
         return (uniform * self._templates.shape[2]).astype(np.int64)
