@@ -109,9 +109,9 @@ class BiographyTable:
     def _people_of(self, uniform: Array) -> Array:
         if self._chances is None:
             return (uniform * self._people).astype(np.int64)
-        people = np.searchsorted(self._chances, uniform, side="right")
-        last = np.int64(self._people - 1)
-        return np.asarray(np.minimum(people, last))  # the shares' sum may fall short of 1 by rounding
+        people: Array = np.searchsorted(self._chances, uniform, side="right")
+        people[people == self._people] -= 1  # the shares' sum may fall short of 1 by rounding
+        return people
 
     def _choices_of(self, uniform: Array) -> Array:
         return (uniform * self._templates.shape[2]).astype(np.int64)
