@@ -114,7 +114,8 @@ class BiographyTable:
         return people
 
     def _choices_of(self, uniform: Array) -> Array:
-        return (uniform * self._templates.shape[2]).astype(np.int64)
+        choices: Array = (uniform * self._templates.shape[2]).astype(np.int64)
+        return choices
 
     def _biography(self, person: int, choices: list[int], order: list[int]) -> tuple[list[int], list[int]]:
         """Its tokens, and for each the attribute whose value it is part of (−1: none)."""
