@@ -122,10 +122,13 @@ def explain_example(
         source = open_source(stream, split=split)
         example = _example(source, index, split)
         learner = learner_of(config, present, source.schema)
+        if not learner.layers:
+            raise ConfigError(
+                f"{directory}: its learner has no growing layers, hence no entries to explain with"
+            )
         if layer not in learner.layers:
             raise ConfigError(
-                f"{directory}: expected a growing layer among {', '.join(learner.layers) or 'none'}; "
-                f"found {layer!r}"
+                f"{directory}: expected a growing layer among {', '.join(learner.layers)}; found {layer!r}"
             )
         state, _ = load_state(generation, learner, learner.init(initial_key(config.seed)))
     running = Standardiser(stream.standardise, source.schema.x)

@@ -44,11 +44,11 @@ def format_summary(summary: Summary) -> str:
     figures = {
         "examples": f"{summary.examples:,} in {summary.steps:,} steps{skipped}",
         "prequential accuracy": ratio_text(summary.prequential_accuracy),
-        "test accuracy": ratio_text(summary.test_accuracy),
+        "held-out accuracy": ratio_text(summary.test_accuracy),
         "loss": ratio_text(summary.loss),
         "entries": f"{sum(layer.entries for layer in layers):,}",
         "memory": size_text(sum(layer.bytes for layer in layers)),
-        "time": duration(summary.wall_seconds),
+        "time": f"{duration(summary.wall_seconds)}, {_rate(summary)} examples/s on average",
     }
     width = max(map(len, figures))
     shown = [f"{name:<{width}}  {value}" for name, value in figures.items() if value != "–"]
@@ -64,6 +64,10 @@ def format_summary(summary: Summary) -> str:
         for name, layer in summary.layers.items()
     ]
     return "\n".join([*shown, "", *aligned(head, rows)])
+
+
+def _rate(summary: Summary) -> str:
+    return f"{summary.examples / summary.wall_seconds:,.0f}" if summary.wall_seconds else "–"
 
 
 def flat_items(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

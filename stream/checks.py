@@ -4,6 +4,7 @@ The pipeline marks every example of a segment with a code, once; the reader then
 was told, so that one log serves both.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ GOOD, NOT_FINITE, BAD_LABEL, BAD_SHAPE, UNREADABLE = range(5)
 
 _MEANINGS = {
     NOT_FINITE: "holds NaN, an infinity or a number beyond float32",
-    BAD_LABEL: "has a label outside the declared classes",
+    BAD_LABEL: "has the label {label}, which is outside the declared classes 0 to {last}",
     BAD_SHAPE: "differs in shape or columns from the first example",
     UNREADABLE: "holds a value that is missing or no number",
 }
@@ -61,15 +62,27 @@ def read_good(
     arrays = source.read(start, stop)
     bad = np.flatnonzero(arrays["problems"])
     if len(bad) and (on_bad_input == "fail" or len(bad) == len(arrays["x"])):
-        raise bad_example("of evaluation", start + int(bad[0]), int(arrays["problems"][bad[0]]))
+        raise bad_example("of evaluation", start, arrays, source.schema)
     good = arrays["problems"] == GOOD
     return arrays["x"][good], arrays["y"][good]
 
 
-def bad_example(source: str, offset: int, code: int) -> DataError:
-    """The error that names one bad example of a stream."""
+def bad_example(stream: str, start: int, arrays: Mapping[str, Array], schema: Schema) -> DataError:
+    """The error that names the first bad example among those read.
+
+    Args:
+      stream: the stream, in words.
+      start: the offset of the first example read.
+      arrays: x, y and problems, at least one of which is bad.
+      schema: what they should be.
+    """
+    row = int(np.flatnonzero(arrays["problems"])[0])
+    code, last = int(arrays["problems"][row]), len(schema.classes or ()) - 1
+    meaning = (
+        _MEANINGS[code].format(label=arrays["y"][row], last=last) if code == BAD_LABEL else _MEANINGS[code]
+    )
     return DataError(
-        f"example {offset} of the stream {source} {_MEANINGS[code]}; "
+        f"example {start + row} of the stream {stream} {meaning}; "
         f"correct the data, or pass over such examples with on_bad_input: skip"
     )
 

@@ -161,8 +161,8 @@ class StreamReader:
         end = int(good[-1]) + 1 if len(good) == count else len(problems)
         bad = np.flatnonzero(problems[:end])
         if len(bad) and not self._skip:
-            at = int(bad[0])
-            raise bad_example(str(self.log.content["source"]), position + at, int(problems[at]))
+            rest = {name: array[position - first :] for name, array in arrays.items()}
+            raise bad_example(str(self.log.content["source"]), position, rest, self.log.schema)
         rows = good + (position - first)
         return {name: arrays[name][rows] for name in "xy"}, good + position, position + end
 

@@ -196,7 +196,7 @@ def with_bad_rows(kind: str) -> tuple[dict[str, np.ndarray], list[int]]:
         ("nan", "NaN"),
         ("inf", "infinity"),
         ("huge", "beyond float32"),
-        ("label", "outside the declared classes"),
+        ("label", "has the label 3, which is outside the declared classes 0 to 2"),
     ],
 )
 def test_a_bad_example_stops_the_run_where_it_is(kind: str, meaning: str, tmp_path: Path) -> None:

@@ -300,5 +300,5 @@ def test_text_for_people(run_dir):
 
 def test_summary_for_people(run_dir):
     text = format_summary(finish(run_dir))
-    assert re.search(r"^test accuracy +0.8750$", text, re.M)
+    assert re.search(r"^held-out accuracy +0.8750$", text, re.M)
     assert re.search(r"^block0 +48 +256 +25.0 KiB +40 +0 +1 +0 +0$", text, re.M)
