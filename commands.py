@@ -240,12 +240,14 @@ def _what_if(run_dir: Path) -> dict[str, Any]:
     return what_if(run_dir)
 
 
-def _explain_for_page(run_dir: Path, *, split: str, index: int, layer: str, count: int) -> dict[str, Any]:
+def _explain_for_page(
+    run_dir: Path, *, split: str, index: int, layer: str, count: int, phase: str | None
+) -> dict[str, Any]:
     _prepare_jax()
     from .continual.explained_page import explanation_page
     from .continual.explaining import explain_example
 
-    found = explain_example(run_dir, split=split, index=index, layer=layer, count=count)
+    found = explain_example(run_dir, split=split, index=index, layer=layer, count=count, phase=phase)
     return explanation_page(found, split, index)
 
 
@@ -268,17 +270,15 @@ def _report_what_if(run_dir: Path) -> dict[str, Any] | None:
 
 def compare(options: argparse.Namespace) -> int:
     from .continual.comparing import FIGURES, compare_runs
-    from .monitoring.comparison import comparison_page
+    from .monitoring import write_comparison
     from .monitoring.text import aligned
 
     output = _output_file(options.output)
     groups = compare_runs([Path(run_dir) for run_dir in options.run_dirs])
     head, body = ("run", *(name.replace("_", " ") for name in FIGURES)), [group.cells() for group in groups]
     if output is not None:
-        from .durable import write_durably
-
-        page = comparison_page(head, body, [run for group in groups for run in group.runs])
-        write_durably(output, page.encode())
+        paths = [Path(run.path) for group in groups for run in group.runs]
+        write_comparison(paths, output, {"head": head, "rows": body})
     if options.json:
         print(json.dumps([group.values() for group in groups]))
     else:

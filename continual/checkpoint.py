@@ -153,7 +153,7 @@ def load_state(
         database, found = load_database(generation.tables[name], meta, generation.step, learner.shards)
         cold = fitting_cold(where, name, database, _load_cold(generation, meta), learner)
         maps[name] = replace(found, cold=cold)
-        holes = bool(blob[f"{name}/holes"])
+        holes = bool(blob[f"{name}/holes"]) or found.moved
         memories[name] = Memory(
             database,
             Occupancy.of(database, holes=holes),

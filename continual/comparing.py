@@ -10,7 +10,6 @@ from typing import Any
 from ..learners import Task
 from ..memory.store import Store
 from ..monitoring import RunView
-from ..monitoring.comparison import ComparedRun
 from .beginning import saved_progress
 from .checkpoint import load_progress
 from .config import config_values, parse_config, read_config
@@ -33,6 +32,23 @@ FIGURES = (
 """What is compared, in the order of the table's columns."""
 
 _OF_ONE_RUN = ("name", "seed", "log")  # what runs of one group may differ in
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """One run as it is compared with others."""
+
+    path: str
+    name: str
+    seed: int
+    metrics: Mapping[str, float | None]  # transfer and forgetting, by name
+    prequential_accuracy: float | None
+    entries: int  # of all layers
+
+    def figure(self, name: str) -> float | None:
+        """One of the figures that are compared, by name."""
+        found: float | None = self.metrics[name] if name in self.metrics else getattr(self, name)
+        return found
 
 
 @dataclass(frozen=True)
@@ -87,25 +103,16 @@ def _compared(directory: Path, config: RunConfig) -> ComparedRun:
     rows = view.rows()
     scored = any(row["kind"] == "evaluation" and row["accuracy"] is not None for row in rows)
     task = Task(1, classification=scored)
+    found = continual_values(config, progress, task)
     steps = [row for row in rows if row["kind"] == "step"]
     return ComparedRun(
         path=str(directory),
         name=config.name,
         seed=config.seed,
-        finished=progress.finished,
-        rows=rows,
         prequential_accuracy=steps[-1]["prequential_accuracy"] if steps else None,
         entries=sum(layer["entries"] for layer in layers.values()),
-        **_matrix(continual_values(config, progress, task)),
+        metrics={name: found[name] for name in FIGURES if name in found},
     )
-
-
-def _matrix(found: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("phases", "tasks", "accuracy")
-    return {
-        **{name: found[name] for name in names},
-        "metrics": {name: found[name] for name in FIGURES if name in found},
-    }
 
 
 def _group(runs: list[ComparedRun]) -> Group:

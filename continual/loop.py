@@ -29,6 +29,7 @@ from .run_config import END_TAG
 from .stage import Lesson
 from .summary import summarise
 from .timing import StepTimes, Stopwatch
+from .what_if import what_if
 
 if TYPE_CHECKING:
     from .run import Run
@@ -99,7 +100,7 @@ class Loop:
                 report.unlink(missing_ok=True)  # somebody may have asked for one on the way
             write_summary(run.directory, summarise(run, self._times))
         if not report.exists():
-            write_report(run.directory)
+            write_report(run.directory, what_if=what_if(run.directory))
 
     def _enter_next_phase(self) -> None:
         with self._run.indivisible():

@@ -32,6 +32,11 @@ class TableMap:
     def empty(cls) -> "TableMap":
         return cls(np.empty(0, np.int64), 0, -1)
 
+    @property
+    def moved(self) -> bool:
+        """Whether the slots are others than at the last commit, as blocks did not divide over the devices."""
+        return self.rows > 0 and self.step < 0
+
 
 def table_change(database: Database, known: TableMap, step: int) -> tuple[TableChange, TableMap]:
     """What a commit at `step` must write, and the map that holds once it has.

@@ -49,7 +49,7 @@ def self_contained(documents: Mapping[str, Any], title: str, mark: str, *, drawn
     """Returns the page with its data, scripts and style inside, which needs neither server nor network.
 
     Args:
-      documents: what is shown: `runs`, and perhaps `what_if`.
+      documents: what is shown: `runs`, and perhaps `what_if` and a comparison's `table`.
       title: of the page.
       mark: the line above everything.
       drawn: whether it draws charts, so that it needs plotly.

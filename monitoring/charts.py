@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .history import History
+from .matrix import task_curves
 from .rows import Row
 from .stretches import Floats, Stretches
 
@@ -85,7 +86,10 @@ def comparison(history: History) -> dict[str, dict[str, list[Any]]]:
     }
     lines = {name: _line(history, name, column, "line", 0) for name, column in names.items()}
     lines |= {series.name: [series] for series in _points(history.evaluations, "accuracy", 0)}
-    return {name: {"x": found[0].x, "y": found[0].y} for name, found in lines.items() if found}
+    drawn: dict[str, dict[str, list[Any]]] = {
+        name: {"x": found[0].x, "y": found[0].y} for name, found in lines.items() if found
+    }
+    return drawn | {name: curve for name, curve in task_curves(history.evaluations).items() if curve["x"]}
 
 
 def _accuracy(history: History, marks: _Marks) -> Chart:

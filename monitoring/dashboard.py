@@ -42,7 +42,8 @@ class Dashboard:
           folder: of runs, or of one run.
           port: the TCP port on loopback; 0 picks a free one.
           what_if: tells what thresholds would cost in a run's memory, given its folder.
-          explain: traces a prediction, given the run's folder and `split`, `index`, `layer`, `count`.
+          explain: traces a prediction, given the run's folder and `split`, `index`, `layer`, `count`,
+            `phase` (None: the present one).
 
         Raises:
           MissingDataError: there is no such folder.
@@ -113,6 +114,7 @@ class Dashboard:
                 index=_number(query, "index", 0, 2**31),
                 layer=query.get("layer", "readout"),
                 count=_number(query, "count", 5, 50),
+                phase=query.get("phase") or None,
             )
 
     def _path(self, query: Mapping[str, str]) -> Path:

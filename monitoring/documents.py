@@ -56,6 +56,7 @@ def run_document(found: Mapping[str, Any], history: History) -> Document:
         "problems": found["problems"],
         "charts": [chart.document() for chart in charts(history)],
         "compare": comparison(history),
+        "phases": [name for _, name in history.phases],
         "matrix": _matrix(history.evaluations),
         "forecast": [_forecast(each) for each in forecasts(found, history)] if _goes_on(found) else [],
         "layers": _layer_table(found),

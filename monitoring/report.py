@@ -36,12 +36,13 @@ def write_report(run_dir: Path, output: Path | None = None, what_if: dict[str, A
     return path
 
 
-def write_comparison(run_dirs: Sequence[Path], output: Path) -> Path:
-    """Writes a page that compares runs: their figures, their curves, and the settings that differ.
+def write_comparison(run_dirs: Sequence[Path], output: Path, table: dict[str, Any] | None = None) -> Path:
+    """Writes a page that compares runs: figures, curves, accuracy matrices, and the settings that differ.
 
     Args:
       run_dirs: the runs' folders, at least two.
       output: the page to write.
+      table: a table to begin with: `head`, and `rows` of as many cells; None: there is none.
 
     Returns:
       The page's path.
@@ -49,7 +50,8 @@ def write_comparison(run_dirs: Sequence[Path], output: Path) -> Path:
     Raises:
       MissingDataError, FormatError, StorageError: as `write_report`.
     """
-    write_durably(output, _page([_document(run_dir) for run_dir in run_dirs]).encode())
+    page = _page([_document(run_dir) for run_dir in run_dirs], table=table)
+    write_durably(output, page.encode())
     return output
 
 
@@ -59,9 +61,13 @@ def _document(run_dir: Path) -> Document:
     return run_document(inspect_with(view, history, read_memory(run_dir)), history)
 
 
-def _page(runs: Sequence[Document], what_if: dict[str, Any] | None = None) -> str:
+def _page(
+    runs: Sequence[Document],
+    what_if: dict[str, Any] | None = None,
+    table: dict[str, Any] | None = None,
+) -> str:
     title = ", ".join(run["run"] for run in runs)
     mark = f"Lamina {'run' if len(runs) == 1 else 'runs'} · report of {runs[0]['written']}"
     drawn = any(run["charts"] for run in runs)
-    documents = {"runs": runs, "what_if": what_if}
+    documents = {"runs": runs, "what_if": what_if, "table": table}
     return self_contained(documents, f"{title} · Lamina", mark, drawn=drawn)

@@ -95,11 +95,17 @@ def finish(folder: Path, steps: int = 10) -> Summary:
     return summary
 
 
-def report_documents(page: Path) -> list[dict[str, Any]]:
-    """What a report shows, a document a run."""
+def embedded(page: Path) -> dict[str, Any]:
+    """The data that a report carries."""
     pattern = r'<script type="application/json" id="documents">(.*?)</script>'
     [text] = re.findall(pattern, page.read_text(), re.S)
-    runs: list[dict[str, Any]] = json.loads(text)["runs"]
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def report_documents(page: Path) -> list[dict[str, Any]]:
+    """What a report shows, a document a run."""
+    runs: list[dict[str, Any]] = embedded(page)["runs"]
     return runs
 
 

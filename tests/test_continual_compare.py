@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 
 import pytest
 import yaml
+from made_runs import embedded
 from tiny_runs import STREAM, TINY, changed, command, refused, write_log
 
 
@@ -56,23 +57,26 @@ def test_the_table_is_for_people(runs: dict[str, Path]) -> None:
     assert lines[1].rstrip().endswith("72")
 
 
-def test_the_page_shows_matrices_and_curves(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_the_page_holds_the_table_matrices_and_curves(runs: dict[str, Path], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     answer = command("compare", *runs.values(), "--output", page)
     assert answer.out.endswith(f"page: {page}\n")
-    html = page.read_text()
-    summary = json.loads((runs["a"] / "summary.json").read_text())["continual"]
-    for i, phase in enumerate(summary["phases"]):
-        for j, task in enumerate(summary["tasks"]):
-            assert f"<title>after {phase} on {task}: " in html
-            assert f">{summary['accuracy'][i][j]:.2f}</text>" in html
-    assert html.count("<figcaption>") == 3 + 3  # a matrix per run, and three charts
-    lines = re.findall(r'<polyline points="([^"]+)"', html)
-    assert len(lines) == 9
-    assert len(lines[0].split()) == 5  # the first task: untrained, after 40, 48, 80 and 96 examples
-    assert "<script" not in html
-    assert "run a (seed" not in html
-    assert ">run a<" in html
+    found = embedded(page)
+    assert [line[0] for line in found["table"]["rows"]] == ["run a (2 seeds)", "run c"]
+    assert len(found["table"]["head"]) == len(found["table"]["rows"][0])
+    assert [run["run"] for run in found["runs"]] == ["run a", "run b", "run c"]
+    for name, run in zip("ab", found["runs"], strict=False):
+        summary = json.loads((runs[name] / "summary.json").read_text())["continual"]
+        assert [run["matrix"][part] for part in ("phases", "tasks")] == [summary["phases"], summary["tasks"]]
+        ends = run["matrix"]["accuracy"]
+        assert ends == summary["accuracy"]
+        first, mean = run["compare"]["first task"], run["compare"]["tasks so far"]
+        assert first["x"] == [0, 40, 48, 80, 96]
+        assert first["y"][-1] == ends[-1][0]
+        assert (mean["x"], mean["y"][-1]) == ([40, 48, 80, 96], fmean(ends[-1]))
+    page = tmp_path / "one.html"
+    command("compare", runs["a"], "--output", page)
+    assert len(embedded(page)["table"]["rows"]) == 1
 
 
 def test_what_is_no_run_is_refused(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -290,6 +290,37 @@ def test_reports_need_neither_server_nor_network(browser: Browser, runs: Path, t
     assert browser.run("document.querySelectorAll('#chart-entries .trace').length") == 2
 
 
+def test_a_comparisons_page_begins_with_its_table(browser: Browser, runs: Path, tmp_path: Path) -> None:
+    summed = {"head": ["run", "entries"], "rows": [["both (2 seeds)", "7 ± 1"]]}
+    page = write_comparison([runs / "real", runs / "nasty"], tmp_path / "both.html", summed)
+    browser.open(page.as_uri())
+    browser.wait(f"{PLOTS} >= 10")  # those of every comparison, and two curves of forgetting
+    assert "7 ± 1" in text(browser, "section")
+    assert browser.run("document.querySelectorAll('.matrix').length") == 1  # a single phase has none
+    assert "0.9000" in text(browser, ".matrix")
+
+
+def test_whose_data_is_explained_can_be_chosen(browser: Browser, tmp_path: Path) -> None:
+    asked: list[str | None] = []
+
+    def explain(_: Path, *, phase: str | None, **__: object) -> dict[str, Any]:
+        asked.append(phase)
+        return {"label": "1", "predicted": "1", "layer": "readout", "examples": []}
+
+    make_run(tmp_path / "two", steps=5, phase="one")
+    row = json.dumps(step_row(6, phase="two").row(), separators=(",", ":"))
+    with open(tmp_path / "two" / "metrics.jsonl", "a") as table:
+        table.write(f"{row}\n")
+    with Dashboard(tmp_path, what_if=_what_if, explain=explain) as page:
+        go(browser, page, "run/two", "document.querySelector('.explain') !== null")
+        for choose in ("", "document.querySelector('[name=phase]').value = 'one'"):
+            browser.run(f"{choose or 1}; document.querySelector('.explain p')?.remove()")
+            browser.run("document.querySelector('.explain button').click()")
+            browser.wait("document.querySelector('.explain ul') !== null", 20)
+            browser.run("document.querySelector('.explain ul').remove()")
+    assert asked == ["two", "one"]
+
+
 def test_an_empty_folder_says_how_to_begin(browser: Browser, tmp_path: Path) -> None:
     with Dashboard(tmp_path) as page:
         go(browser, page, "", "document.querySelector('.empty') !== null")

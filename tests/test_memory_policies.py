@@ -29,6 +29,7 @@ from lamina.memory.persist import TableMap, database_meta, load_database, table_
 from lamina.memory.policy import ADMISSIONS, EVICTIONS, MemoryConfig
 from lamina.memory.pruning import prune
 from lamina.memory.retrieval import retrieve
+from lamina.memory.sharding import Shards
 from lamina.memory.store import Store
 from memory_policy_model import DECAY, MOMENTUM, TEMPERATURE, Entry, PolicyModel
 
@@ -75,7 +76,7 @@ POLICIES: dict[str, tuple[MemoryConfig, bool]] = {
 BATCH, FIRST, SEED = 3, 2, 11  # rows per step, initial entries, of random evictions
 
 judge = jax.jit(decide, static_argnums=(0, 1))
-answers = jax.jit(retrieve, static_argnums=0)
+answers = jax.jit(retrieve, static_argnums=0, static_argnames="shards")
 small = st.integers(0, 2).map(float)
 offered = st.lists(
     st.tuples(st.tuples(small, small), st.integers(-3, 3), st.integers(0, 3)), min_size=BATCH, max_size=BATCH
@@ -101,6 +102,7 @@ class DatabaseMachine(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.store = Store.create(Path(self.folder.name, "memory"))
         self.known, self.dirty, self.clock, self.step = TableMap.empty(), set[int](), Clock.start(), 0
+        self.added = 0  # slots by which resharding rounded blocks up; they stay empty at the cap
         self.model = PolicyModel(policy, weighted, self.fading, seed=SEED)
 
     @initialize()
@@ -183,24 +185,53 @@ class DatabaseMachine(RuleBasedStateMachine):
         if reload:
             self.reload()
 
+    @rule(devices=st.sampled_from([1, 2, 4]))
+    def reshard(self, devices: int) -> None:
+        """Commits, and reopens over another number of devices."""
+        self.commit(reload=False)
+        before = [block.slots for block in self.database.blocks]
+        shards = Shards.over(devices)
+        loaded, self.known = self.reopen(shards)
+        after = [shards.rounded(size) for size in before]
+        assert [block.slots for block in loaded.blocks] == after
+        assert self.known.moved == (after != before and self.known.rows > 0)
+        self.added += sum(after) - sum(before)
+        if after != before:  # the blocks behind one that was rounded up begin later
+            begins, moved = (np.cumsum([0, *sizes]) for sizes in (before, after))
+            self.model.slots = {
+                slot + int((moved - begins)[np.searchsorted(begins, slot, "right") - 1]): entry
+                for slot, entry in self.model.slots.items()
+            }
+            self.dirty = set(self.model.slots)
+        np.testing.assert_allclose(self.answer(loaded), self.answer(self.database), rtol=1e-5, atol=1e-6)
+        self.occupancy = Occupancy.of(loaded, holes=self.occupancy.holes or self.known.moved)
+        self.database = loaded
+
     def reload(self) -> None:
+        loaded, known = self.reopen(self.database.shards)
+        if not self.known.moved:
+            np.testing.assert_array_equal(known.row_of_slot, self.known.row_of_slot)
+            assert (known.rows, known.step) == (self.known.rows, self.known.step)
+        assert [b.slots for b in loaded.blocks] == [b.slots for b in self.database.blocks]
+        np.testing.assert_array_equal(self.answer(loaded), self.answer(self.database))
+        self.database, self.known = loaded, known
+        self.occupancy = Occupancy.of(loaded, holes=self.occupancy.holes)
+
+    def reopen(self, shards: Shards) -> tuple[Database, TableMap]:
         self.store.close()
         self.store = Store.open(Path(self.folder.name, "memory"), writable=True)
         with self.store.generation() as generation:
-            loaded, known = load_database(generation.tables["layer"], generation.meta, generation.step)
-        np.testing.assert_array_equal(known.row_of_slot, self.known.row_of_slot)
-        assert (known.rows, known.step) == (self.known.rows, self.known.step)
-        assert [b.slots for b in loaded.blocks] == [b.slots for b in self.database.blocks]
-        np.testing.assert_array_equal(self.answer(loaded), self.answer(self.database))
+            loaded, known = load_database(
+                generation.tables["layer"], generation.meta, generation.step, shards
+            )
         np.testing.assert_array_equal(loaded.counters, self.database.counters)
-        self.database, self.known = loaded, known
-        self.occupancy = Occupancy.of(loaded, holes=self.occupancy.holes)
+        return loaded, known
 
     def answer(self, database: Database) -> jax.Array:
         table = device_table(Clocks.both(self.clock), jnp.float32) if self.fading else None
         coefficients = tuple(block_coefficients(block, table) for block in database.blocks)
         queries = jnp.asarray([[0.3, 1.1], [2.0, 0.0]])
-        return answers(self.kernel, database.blocks, coefficients, queries)
+        return answers(self.kernel, database.blocks, coefficients, queries, shards=database.shards)
 
     @invariant()
     def every_slot_holds_what_the_model_says(self) -> None:
@@ -231,9 +262,9 @@ class DatabaseMachine(RuleBasedStateMachine):
 
     @invariant()
     def never_above_the_cap(self) -> None:
-        """There is no slot beyond the cap, so not even inside a batch can an entry lie there."""
+        """But for those that resharding added there is no slot beyond the cap, also not inside a batch."""
         if self.policy.capacity is not None:
-            assert self.database.capacity <= self.policy.capacity
+            assert self.database.capacity <= self.policy.capacity + self.added
             assert int(self.database.entries) <= self.policy.capacity
 
     def teardown(self) -> None:

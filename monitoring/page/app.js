@@ -35,7 +35,7 @@
     const layers = run.layers ? run.layers.rows.map(([name]) => name) : [];
     if (layers.length) {
       extras.append(thresholds(id));
-      if (explains) extras.append(section("Why a prediction", explainForm((wanted) => ask("api/explain", { id, ...wanted }), layers)));
+      if (explains) extras.append(section("Why a prediction", explainForm((wanted) => ask("api/explain", { id, ...wanted }), layers, run.phases)));
     }
     async function next() {
       const first = run;
@@ -92,11 +92,11 @@
   }
 
   async function report() {
-    const { runs, what_if } = JSON.parse(embedded.textContent);
-    const extras = el("div"), view = runs.length > 1 ? comparisonView() : runView(extras);
+    const { runs, what_if, table } = JSON.parse(embedded.textContent);
+    const extras = el("div"), view = runs.length > 1 || table ? comparisonView(table) : runView(extras);
     if (what_if && Object.keys(what_if.layers).length) extras.append(section("What thresholds would cost", ...whatIf(what_if)));
     main.replaceChildren(view.node);
-    await view.show(runs.length > 1 ? runs : runs[0]);
+    await view.show(runs.length > 1 || table ? runs : runs[0]);
     document.documentElement.dataset.ready = "yes";
   }
 

@@ -1,10 +1,13 @@
 "use strict";
 // All runs of a folder, and the comparison of some.
 (() => {
-  const { el, section, table, empty, place, gallery, count, ratio, size, ago } = window.Lamina;
-  const SHOWN = ["prequential accuracy", "entries", "loss", "examples per second"];
+  const { el, section, table, matrix, matrices, empty, place, gallery, count, ratio, size, ago } = window.Lamina;
+  const SHOWN = ["prequential accuracy", "first task", "tasks so far", "entries", "loss", "examples per second"];
   const AXES = { "prequential accuracy": ["accuracy", ".4f", [0, 1]], entries: ["entries", ",d", null],
+                 "first task": ["held-out accuracy", ".4f", [0, 1]], "tasks so far": ["held-out accuracy", ".4f", [0, 1]],
                  loss: ["mean loss", ".4g", null], "examples per second": ["examples/s", ",.4~g", null] };
+  const NOTES = { "first task": "Held-out accuracy on the first phase's task, over the examples seen: what is forgotten of it.",
+                  "tasks so far": "Mean held-out accuracy on the tasks of all phases begun, over the examples seen." };
 
   function line(run, selected, choose) {
     const box = el("input", { type: "checkbox", "aria-label": `compare ${run.name}`, checked: selected.has(run.id),
@@ -75,7 +78,7 @@
     const [y_title, y_format, y_range] = AXES[name];
     const series = runs.flatMap((run, color) => (run.compare[name]
       ? [{ name: names[color], ...run.compare[name], style: "line", color }] : []));
-    return { key: name.replaceAll(" ", "-"), title: name[0].toUpperCase() + name.slice(1), note: "Over the examples seen.", y_title, y_format, y_range, marks: [], series };
+    return { key: name.replaceAll(" ", "-"), title: name[0].toUpperCase() + name.slice(1), note: NOTES[name] || "Over the examples seen.", y_title, y_format, y_range, marks: [], series };
   }
 
   // Final figures, a row per run; a figure that not all runs have is a dash.
@@ -93,17 +96,23 @@
     return rows.length ? table("settings that differ", { head: ["setting", ...names], rows }, "long") : empty("All settings are the same.");
   }
 
-  function comparison() {
-    const tops = place(), settings = place(), charts = gallery();
+  // Matrices side by side: the darker, the better.
+  const compared = (runs, names) => matrices(...runs.flatMap((run, i) =>
+    (run.matrix ? [el("h3", null, names[i]), matrix(run.matrix, ` of ${names[i]}`)] : [])));
+
+  // Some runs; `summed` is a table about them to begin with.
+  function comparison(summed = null) {
+    const tops = place(), matrix = place(), settings = place(), charts = gallery();
     const node = el("div", { class: "run" },
-      el("header", null, el("h1", null, "Comparison")), section("Figures", tops.node),
-      section("Over the stream", charts.node), section("Settings that differ", settings.node));
+      el("header", null, el("h1", null, "Comparison")), summed && section("Over seeds", table("over seeds", summed)), section("Figures", tops.node),
+      section("Over the stream", charts.node), matrix.node, section("Settings that differ", settings.node));
     return {
       node,
       show(runs) {
         const names = labels(runs);
         document.title = `${names.join(", ")} · Lamina`;
         tops.show([names, runs.map((run) => [run.state, run.figures])], () => figures(runs, names));
+        matrix.show([names, runs.map((run) => run.matrix)], () => compared(runs, names));
         settings.show([names, runs.map((run) => run.configuration)], () => differences(runs, names));
         return charts.show(SHOWN.map((name) => chart(name, runs, names)).filter((each) => each.series.length));
       },

@@ -21,20 +21,22 @@
       el("ul", null, lines.map((line) => el("li", null, line))));
   }
 
-  function matrix(found) {
-    if (!found) return null;
+  // One run's matrix as a table; `of` says whose it is where there are several.
+  function matrix(found, of = "") {
     const shade = (value) => (value === null ? null : `--share: ${Math.round(100 * value)}%`);
     const cell = (text, value) => el("td", { class: "shaded", style: shade(value) }, text);
     const lines = found.phases.map((phase, i) =>
       el("tr", null, el("th", { scope: "row" }, phase), found.texts[i].map((text, j) => cell(text, found.accuracy[i][j]))));
-    return section("Accuracy matrix",
-      el("p", { class: "aside" }, "Held-out accuracy on each task (columns) at the end of each phase (rows). Forgetting is the best accuracy after an earlier phase less that after the last one."),
-      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "accuracy matrix" },
+    return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `accuracy matrix${of}` },
         el("table", { class: "matrix" },
           el("thead", null, el("tr", null, el("th", { scope: "col" }, "after phase"), found.tasks.map((task) => el("th", { scope: "col" }, task)))),
           el("tbody", null, lines),
-          el("tfoot", null, el("tr", null, el("th", { scope: "row" }, "forgetting"), found.forgetting.map((text) => el("td", null, text)))))));
+          el("tfoot", null, el("tr", null, el("th", { scope: "row" }, "forgetting"), found.forgetting.map((text) => el("td", null, text))))));
   }
+
+  const matrices = (...tables) => (tables.length ? section("Accuracy matrix",
+    el("p", { class: "aside" }, "Held-out accuracy on each task (columns) at the end of each phase (rows). Forgetting is the best accuracy after an earlier phase less that after the last one."),
+    ...tables) : null);
 
   function forecast(lines) {
     if (!lines.length) return null;
@@ -94,7 +96,7 @@
         none.show([run.charts.length, run.coarse], () =>
           (!run.charts.length ? empty("The run has not recorded a row yet.")
             : run.coarse ? empty("The table is long: this is a sample of it while it is being read.") : null));
-        places.matrix.show(run.matrix, matrix);
+        places.matrix.show(run.matrix, (found) => matrices(...(found ? [matrix(found)] : [])));
         places.forecast.show(run.forecast, forecast);
         places.memory.show({ layers: run.layers, histograms: run.histograms }, memory);
         places.evaluations.show(run.evaluations, evaluations);
@@ -108,5 +110,5 @@
     };
   }
 
-  window.Lamina.runView = view;
+  Object.assign(window.Lamina, { runView: view, matrix, matrices });
 })();
