@@ -34,7 +34,7 @@ from ..memory.store import ChunksChange, Generation, Store, TableChange
 from .adopting import check_cap, check_layer, check_layers, fitting_cold, kinds, resting_clocks
 from .finite import require_finite
 
-_LEARNER, _PROGRESS = "learner.npz", "progress.json"
+_LEARNER, _PROGRESS, _WAITING = "learner.npz", "progress.json", "waiting.npz"
 _COLD = ".cold"  # ends the name of the table that holds a layer's cold part
 _TELLING = ("key_norms", "value_norms", "weights")  # columns that are finite only if the whole entry is
 
@@ -47,7 +47,12 @@ class Checkpointer:
     maps: Mapping[str, TableMap]
 
     def commit(
-        self, state: State, progress: Mapping[str, Any], meta: Mapping[str, Any], tag: str | None = None
+        self,
+        state: State,
+        progress: Mapping[str, Any],
+        meta: Mapping[str, Any],
+        tag: str | None = None,
+        waiting: bytes | None = None,
     ) -> "Checkpointer":
         """Makes everything durable.
 
@@ -56,6 +61,7 @@ class Checkpointer:
           progress: everything else that advances (JSON): reader, counts, window, positions.
           meta: what a reader of the store may want to see (JSON).
           tag: keeps this generation under a name.
+          waiting: the batches that wait for their labels; None: there is none.
 
         Raises:
           DivergedError: an entry or a parameter is not finite; the commit before is intact.
@@ -70,6 +76,8 @@ class Checkpointer:
         _require_finite(state, changes)
         tables: dict[str, TableChange | ChunksChange] = {**changes, **self._chunks_changes(state)}
         blobs = {_LEARNER: _dump_learner(state), _PROGRESS: json.dumps(progress).encode()}
+        if waiting is not None:
+            blobs[_WAITING] = waiting
         self.store.commit(
             step=state.step, tables=tables, blobs=blobs, meta={**meta, "layers": layers}, tag=tag
         )
@@ -183,6 +191,11 @@ def load_progress(generation: Generation) -> dict[str, Any]:
     _layers(generation)
     progress: dict[str, Any] = json.loads(generation.blob(_PROGRESS))
     return progress
+
+
+def load_waiting(generation: Generation) -> bytes | None:
+    """The committed batches that wait for their labels; None if there is none."""
+    return generation.blob(_WAITING) if _WAITING in generation.blobs else None
 
 
 def _layers(generation: Generation) -> dict[str, Any]:

@@ -8,17 +8,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..durable import storage_errors
 from ..errors import LaminaError
-from ..learners import Result
 from ..monitoring import ProgressLine, StepRow, write_report, write_summary
 from ..monitoring.report import REPORT_NAME
 from ..monitoring.summary import SUMMARY_NAME
 from ..stream import Batch
+from ..stream.schema import Array
 from .acting import act
 from .consolidating import consolidate
+from .detecting import errors_of
 from .effective import effective_weights
 from .evaluation import Score, predictions, score
 from .examining import Examiner
@@ -26,7 +28,6 @@ from .finite import require_finite
 from .phase_config import MemoryAction
 from .process_memory import release_free_memory
 from .run_config import END_TAG
-from .stage import Lesson
 from .summary import summarise
 from .timing import StepTimes, Stopwatch
 from .what_if import what_if
@@ -123,6 +124,8 @@ class Loop:
         run = self._run
         last = run.progress.number + 1 == len(run.phases)
         with run.indivisible():
+            for batch in run.waiting.rest():
+                self._update(batch, predicted=True)
             skipped = run.progress.skipped_before + run.reader.skipped  # also behind the last batch
             fresh = skipped - run.progress.skipped
             run.progress = replace(run.progress, offset=run.reader.offset, skipped=skipped)
@@ -154,14 +157,26 @@ class Loop:
             raise
 
     def _learn_from(self, batch: Batch, begin: float) -> None:
-        self._update(batch)
+        if self._run.waiting.late:
+            self._predict(batch)
+            for due in self._run.waiting.put(batch):
+                self._update(due, predicted=True)
+        else:
+            self._update(batch, predicted=False)
         self._times.add(time.perf_counter() - begin)
-        if self._run.state.step % self._run.config.record_every == 0:
-            self._record()
         self._examiner.on_the_way(len(batch.origins))
 
-    def _update(self, batch: Batch) -> None:
+    def _predict(self, batch: Batch) -> None:
+        """Predicts a batch whose labels have not arrived; they are looked at to score it."""
         run = self._run
+        with self._watch.part("compute"):
+            outputs = run.learner.predict(run.state, batch.x)
+        losses = np.asarray(run.learner.task.loss(jnp.asarray(outputs), jnp.asarray(batch.y)))
+        self._score(batch, batch.origins + run.stage.span.start, outputs, losses)
+
+    def _update(self, batch: Batch, *, predicted: bool) -> None:
+        """Learns from a batch; its predictions count unless it was predicted before."""
+        run, count = self._run, len(batch.origins)
         lesson = run.stage.lesson(batch, run.state, run.replay)
         shape = self._shape(len(lesson.origins), replays=lesson.weights is not None)
         if shape not in run.progress.shapes:
@@ -172,7 +187,18 @@ class Loop:
         self._watch.move(result.maintain_seconds, "compute", "maintain")
         with self._watch.part("append"):
             jax.block_until_ready(result.changes)
-        self._score(lesson, result, shape)
+        losses, origins = np.asarray(result.losses), lesson.origins[:count]
+        require_finite(run.state.step, "losses", [losses])
+        if not predicted:
+            self._score(batch, origins, np.asarray(result.outputs)[:count], losses[:count])
+        for layer, distances in result.nearest.items():
+            run.recorder.distances(layer, distances[:count])
+        if shape not in run.progress.shapes:
+            release_free_memory()  # of the compilation
+        run.replay.saw(run.state.step, origins, batch.y)
+        run.progress = run.progress.learnt(shape, result.pruning_bounds)
+        if run.state.step % run.config.record_every == 0:
+            self._record()
 
     def _shape(self, batch: int, *, replays: bool) -> str:
         """What the training step's program depends on."""
@@ -180,23 +206,18 @@ class Loop:
         kind = "replay " if replays else ""
         return f"{self._run.stage.label}{kind}{batch}x{'+'.join(map(str, capacities))}"
 
-    def _score(self, lesson: Lesson, result: Result, shape: str) -> None:
-        """Scores and records the predictions of the stream's own examples."""
-        run, count = self._run, len(lesson.batch.origins)
-        outputs, losses = np.asarray(result.outputs), np.asarray(result.losses)
-        require_finite(run.state.step, "losses", [losses])
-        outputs, losses, origins = outputs[:count], losses[:count], lesson.origins[:count]
+    def _score(self, batch: Batch, origins: Array, outputs: Array, losses: Array) -> None:
+        """Scores and records predictions of the stream's own examples, made before learning from them."""
+        run = self._run
         predicted = predictions(run.learner.task, outputs)
-        labels = lesson.batch.y.reshape(predicted.shape)
+        labels = batch.y.reshape(predicted.shape)
         run.recorder.predictions(origins, labels, predicted, losses)
-        for layer, distances in result.nearest.items():
-            run.recorder.distances(layer, distances[:count])
-        batch_score = score(run.learner.task, outputs, losses, labels)
-        if shape not in run.progress.shapes:
-            release_free_memory()  # of the compilation
-        run.replay.saw(run.state.step, origins, lesson.batch.y)
-        run.progress = run.progress.learnt(
-            batch_score, lesson.batch.offset, run.reader.skipped, shape, result.pruning_bounds
+        drifts = run.drift_watch.see(errors_of(labels, predicted, losses))
+        run.progress = run.progress.predicted(
+            score(run.learner.task, outputs, losses, labels),
+            batch.offset,
+            run.reader.skipped,
+            origins[drifts].tolist(),
         )
 
     def _record(self) -> None:
@@ -216,6 +237,7 @@ class Loop:
                 layers=layers,
                 skipped_examples=progress.skipped,
                 compilations=len(progress.shapes),
+                drifts=len(progress.drifts),
                 wall_seconds=wall,
                 examples_per_second=progress.window.examples / wall,
                 **{f"{part}_seconds": seconds for part, seconds in parts.items()},
@@ -236,7 +258,7 @@ class Loop:
     def _commit_due(self) -> bool:
         every = self._run.config.commit.every_steps
         if every is not None:
-            return self._run.state.step % every == 0
+            return self._run.state.step > 0 and self._run.state.step % every == 0
         elapsed = time.perf_counter() - self._committed_at
         return elapsed > self._commit_seconds / self._run.config.commit.share
 

@@ -12,7 +12,7 @@ from ..monitoring import Recorder, Sink
 from ..stream import LogBuilder
 from .beginning import first_progress
 from .building import check_learners, prepare_jax
-from .checkpoint import Checkpointer, load_progress, load_state
+from .checkpoint import Checkpointer, load_progress, load_state, load_waiting
 from .evaluation import HeldOut
 from .origin import MEMORY, Origin
 from .progress import Progress
@@ -20,6 +20,7 @@ from .replay import Replay
 from .run_config import Phase, RunConfig, phases_of
 from .stage import SPILL, Stage, log_builder
 from .tasks import check_schemas, open_tasks, phase_schemas
+from .waiting import Waiting
 from .watching import facts
 
 
@@ -34,6 +35,7 @@ class Parts:
     tasks: dict[str, HeldOut]
     state: State
     replay: Replay
+    waiting: Waiting
     positions: dict[str, int] | None  # where those files end in the last commit; None: a new run
 
 
@@ -95,7 +97,10 @@ def open_parts(
     if saved:
         stage.reader.restore(saved["reader"])
     replay = Replay(config.seed, [phase.config.replay for phase in phases], saved.get("replay"))
-    return Parts(checkpointer, progress, builder, stage, tasks, state, replay, saved.get("positions"))
+    late = load_waiting(committed) if committed is not None and saved else None
+    waiting = Waiting(-(-config.label_delay // config.batch_size), late)
+    positions = saved.get("positions")
+    return Parts(checkpointer, progress, builder, stage, tasks, state, replay, waiting, positions)
 
 
 def open_recorder(

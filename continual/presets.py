@@ -59,6 +59,22 @@ _FASHION: dict[str, Any] = {
     "evaluation": {"every_examples": 10_000, "examples": 1_000},
 }
 
+# Scored as it passes by, watched for changes, with a bounded memory.
+_TABULAR: dict[str, Any] = {
+    "stream": {"standardise": "running", "shuffle": False},
+    "learner": {
+        "kind": "rbf",
+        "blocks": 0,
+        "temperature": 0.5,
+        "value_rate": 0.5,
+        "memory": {"initial_capacity": 1024, "capacity": 4096, "admission": "novelty",
+                   "novelty_threshold": 0.1, "eviction": "reservoir"},
+    },
+    "batch_size": 8,
+    "evaluation": {"split": None},
+    "drift_detection": {"kind": "adwin"},
+}  # fmt: skip
+
 _SPLIT = {"kind": "split_classes", "class_order": list(range(10)), "classes_per_phase": 2}
 
 PRESETS: dict[str, Preset] = {
@@ -90,6 +106,14 @@ PRESETS: dict[str, Preset] = {
     "digits-noisy": Preset(
         "digits of which a fifth have a wrong label, held-out ones aside; seconds",
         {**_DIGITS, "stream": {**_DIGITS["stream"], "label_noise": 0.2}},
+    ),
+    "river-segments": Preset(
+        "2,310 rows about parts of images, as river streams them (extra `river`); seconds",
+        {**_TABULAR, "stream": {**_TABULAR["stream"], "source": "river:ImageSegments"}, "record_every": 5},
+    ),
+    "river-shuttle": Preset(
+        "49,097 rows of a space shuttle's sensors, anomalies among them (extra `river`); a minute or two",
+        {**_TABULAR, "stream": {**_TABULAR["stream"], "source": "river:Shuttle"}},
     ),
     "fashion-mnist-split": Preset(
         "Fashion-MNIST in five phases of two classes each; minutes", {**_FASHION, "scenario": _SPLIT}

@@ -1,6 +1,6 @@
 """What a run has done so far, beside what its learner has learnt."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ class Progress:
     number: int = 0  # the present phase, from 0
     begun: bool = False  # whether its first actions are done
     ended: bool = False  # whether its stream is learnt to the end, evaluated, and its last actions done
-    examples: int = 0  # learnt from
+    examples: int = 0  # predicted, then learnt from
     offset: int = 0  # position in the phase's stream
     skipped: int = 0  # bad examples passed over
     skipped_before: int = 0  # those of earlier phases
@@ -36,6 +36,7 @@ class Progress:
     repeated_steps: int = 0  # steps done again after interruptions
     finished: bool = False  # whether the last phase has ended
     spans: tuple[Span, ...] = ()  # where origins lie, in order; the last one is the present phase's
+    drifts: tuple[int, ...] = ()  # origins of the examples at which drift was signalled
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `from_json` reads them back exactly."""
@@ -58,16 +59,13 @@ class Progress:
                 "totals": {name: tuple(counts) for name, counts in values["totals"].items()},
                 "untrained": _scores(values.get("untrained", {})),
                 "matrix": tuple(_scores(row) for row in values.get("matrix", ())),
+                "drifts": tuple(values.get("drifts", ())),
                 "spans": tuple(Span.from_json(span) for span in values.get("spans", ())),
             }
         )
 
-    def learnt(
-        self, score: Score, offset: int, skipped: int, shape: str, bounds: Mapping[str, float]
-    ) -> "Progress":
-        """After a batch; `skipped` counts the phase's bad examples so far, `bounds` are of prunings."""
-        shapes = self.shapes if shape in self.shapes else (*self.shapes, shape)
-        pruning = {**self.pruning, **{n: self.pruning.get(n, 0.0) + bound for n, bound in bounds.items()}}
+    def predicted(self, score: Score, offset: int, skipped: int, drifts: Iterable[int]) -> "Progress":
+        """After a batch was predicted; `skipped` counts the phase's bad examples so far."""
         return replace(
             self,
             examples=self.examples + score.examples,
@@ -75,9 +73,14 @@ class Progress:
             skipped=self.skipped_before + skipped,
             phase=self.phase + score,
             window=self.window + score,
-            shapes=shapes,
-            pruning=pruning,
+            drifts=(*self.drifts, *drifts),
         )
+
+    def learnt(self, shape: str, bounds: Mapping[str, float]) -> "Progress":
+        """After an update of this shape; `bounds` are of prunings."""
+        shapes = self.shapes if shape in self.shapes else (*self.shapes, shape)
+        pruning = {**self.pruning, **{n: self.pruning.get(n, 0.0) + bound for n, bound in bounds.items()}}
+        return replace(self, shapes=shapes, pruning=pruning)
 
     def next_phase(self, span: Span) -> "Progress":
         """At the start of the next phase, whose examples lie in `span`."""

@@ -16,6 +16,7 @@ from .adopting import adopted, check_cap
 from .building import prepare_jax
 from .config import RunConfig, config_yaml, parse_config, read_config
 from .counts import EntryCounts, Totals, layer_rows
+from .detecting import DriftWatch
 from .forking import forked_config, share
 from .interrupts import interruptible
 from .loop import Loop
@@ -56,6 +57,8 @@ class Run:
       state: what the learner has learnt.
       progress: what the run has done.
       replay: the examples that may be learnt from again.
+      waiting: the batches that are predicted and wait for their labels.
+      drift_watch: watches the errors of its predictions.
       tasks: the data it is evaluated on, by name.
       recorder: where its metrics and predictions go.
       exporter: serves Prometheus, or None.
@@ -74,11 +77,13 @@ class Run:
     ) -> None:
         self.config, self.directory, self.phases = config, directory, phases_of(config)
         self.repeating = 0
+        self.drift_watch = DriftWatch(config.drift_detection)
         self._resources = resources
         self._stop = threading.Event()
         self._halted = False
         parts = open_parts(config, self.phases, directory, resources, origin)
-        self.stage, self.tasks, self.replay = parts.stage, parts.tasks, parts.replay
+        self.stage, self.tasks = parts.stage, parts.tasks
+        self.replay, self.waiting = parts.replay, parts.waiting
         self._builder = parts.builder
         self.state, self.progress = parts.state, parts.progress
         self._checkpointer = parts.checkpointer
@@ -89,6 +94,7 @@ class Run:
         self.recorder = resources.enter_context(
             open_recorder(directory, config, self.stage, parts.positions, sinks.all)
         )
+        self.drift_watch.catch_up(directory)
 
     @classmethod
     def create(
@@ -329,7 +335,8 @@ class Run:
             "totals": self.progress.totals,
             "pruning": self.progress.pruning,
         }
-        self._checkpointer = self._checkpointer.commit(self.state, progress, meta, tag)
+        waiting = self.waiting.dump()
+        self._checkpointer = self._checkpointer.commit(self.state, progress, meta, tag, waiting)
         store = self._checkpointer.store
         self.recorder.committed(layer_disk_bytes(store) if self.recorder.watched else None)
 

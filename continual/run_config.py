@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass as config
 
 from ..learners.config import LearnerConfig
 from ..stream import StreamConfig
+from .detecting import DetectorConfig
 from .phase_config import PhaseConfig
 from .scenarios import ScenarioConfig
 
@@ -70,6 +71,11 @@ class RunConfig:
     precision: Literal["float32", "float64"] = "float32"
     # Devices that each growing layer's entries are spread over; on a CPU they are made as threads.
     devices: Annotated[int, Field(gt=0)] = 1
+    # Examples that come by after one before its label arrives, rounded up to batches: until then it is
+    # predicted but not learnt from.
+    label_delay: Annotated[int, Field(ge=0)] = 0
+    # Signals changes of the errors made before learning; None: nothing watches them.
+    drift_detection: DetectorConfig | None = None
     # Updates between two rows of the metrics table.
     record_every: Annotated[int, Field(gt=0)] = 25
     evaluation: EvaluationConfig = EvaluationConfig()

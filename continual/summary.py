@@ -30,4 +30,5 @@ def summarise(run: "Run", times: StepTimes) -> Summary:
         compilations=len(progress.shapes),
         seed=run.config.seed,
         versions=installed_versions(),
+        drifts=progress.drifts,
     )

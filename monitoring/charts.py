@@ -60,6 +60,7 @@ def charts(history: History) -> list[Chart]:
       The charts that have something to show.
     """
     marks = history.phases if len(history.phases) > 1 else []
+    marks = marks + [(examples, "drift") for examples in history.drifts]
     drawn = (
         _accuracy(history, marks),
         _loss(history, marks),

@@ -43,6 +43,7 @@ class History:
       last: the last step row, whole; None without one.
       evaluations: the rows of kind "evaluation" in order.
       phases: where each phase begins, in examples seen, and its name.
+      drifts: where drift was signalled, in examples seen at the end of a row's interval.
       problems: one line for each line of the file that is no row.
       coarse: whether the rows are a sample, whose sums say nothing.
     """
@@ -126,6 +127,7 @@ class History:
         for layer in dict.fromkeys(name for row in steps for name in row["layers"]):
             of_layer = [row["layers"].get(layer, {}) for row in steps]
             columns |= {f"{layer}/{name}": _column(of_layer, name) for name in _LAYER_COLUMNS}
+        self._note_drifts(_column(steps, "examples"), _column(steps, "drifts"))
         self._take(_column(steps, "examples"), columns, [row["phase"] for row in steps])
         self.last = dict(steps[-1])
 
@@ -136,8 +138,9 @@ class History:
         self.last = None
         self.evaluations: list[Row] = []
         self.phases: list[tuple[float, str]] = []
+        self.drifts: list[float] = []  # examples seen at the rows by which drift was signalled
         self.problems: list[str] = []
-        self._examples = 0.0
+        self._examples, self._drifts = 0.0, 0.0
         self._step: float | None = None
 
     def _take_block(self, block: bytes) -> None:
@@ -167,6 +170,8 @@ class History:
             for name in _LAYER_COLUMNS:
                 if name in known:
                     columns[f"{field.name}/{name}"] = _floats(of_layer.field(name))
+        if "drifts" in table.column_names:  # older versions do not write it
+            self._note_drifts(_floats(table.column("examples")), _floats(table.column("drifts")))
         self._take(_floats(table.column("examples")), columns, table.column("phase"))
 
     def _take(self, examples: Floats, columns: Mapping[str, Floats], phases: Any) -> None:
@@ -198,6 +203,11 @@ class History:
         for place in (0, *changed.tolist()):
             if not self.phases or self.phases[-1][1] != phases[place]:
                 self.phases.append((float(before[place]) if self.phases else 0.0, str(phases[place])))
+
+    def _note_drifts(self, examples: Floats, drifts: Floats) -> None:
+        known = np.nan_to_num(drifts)
+        self.drifts += examples[np.diff(known, prepend=self._drifts) > 0].tolist()
+        self._drifts = float(known[-1])
 
     def _readable(self, block: bytes) -> Iterator[Row]:
         for number, line in enumerate(block.split(b"\n")[:-1], start=self._lines_read + 1):

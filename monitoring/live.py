@@ -124,6 +124,7 @@ class Live:
         yield metrics.STEPS, (), row.step
         yield metrics.SKIPPED_EXAMPLES, (), row.skipped_examples
         yield metrics.COMPILATIONS, (), row.compilations
+        yield metrics.DRIFTS, (), row.drifts
         yield metrics.LAST_STEP_TIMESTAMP, (), self._last_step_time
         for part, metric in _SECONDS.items():
             yield metric, (), self._seconds[part]

@@ -160,6 +160,9 @@ STREAM_LENGTH = _gauge(
 STREAM_LAG = _gauge(
     "lamina_stream_lag_examples", "examples", _RUN, "Examples written to the stream's log and not yet read."
 )
+DRIFTS = _counter(
+    "lamina_drifts_total", "drifts", _RUN, "Times that the drift detector gave a signal since step 0."
+)
 COMPILATIONS = _counter(
     "lamina_compilations_total", "compilations", _RUN, "Shapes the training step was compiled for."
 )

@@ -60,6 +60,7 @@ class StepRow:
     commit_seconds: float  # committing to disk, since the previous row
     wall_seconds: float  # all of the loop's time since the previous row
     examples_per_second: float  # examples since the previous row / wall_seconds
+    drifts: int = 0  # times that the drift detector gave a signal since step 0
 
     def row(self) -> Row:
         """Returns the table's row."""

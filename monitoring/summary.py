@@ -35,6 +35,7 @@ class Summary:
     versions: Mapping[str, str] = field(default_factory=dict)  # package name → version
     skipped_examples: int = 0  # bad examples passed over
     continual: Mapping[str, Any] | None = None  # phases, tasks, the accuracy matrix and what is read off it
+    drifts: tuple[int, ...] = ()  # origins of the examples at which the drift detector gave a signal
     format: int = _FORMAT_VERSION  # of this file
 
     def document(self) -> dict[str, Any]:
@@ -94,7 +95,8 @@ def read_summary(run_dir: Path) -> Summary:
         raise FormatError(f"{path} has format {version}, this version reads {_FORMAT_VERSION}; update Lamina")
     try:
         layers = {name: LayerRow(**layer) for name, layer in content.pop("layers").items()}
-        return Summary(**content, layers=layers)
+        drifts = tuple(content.pop("drifts", ()))
+        return Summary(**content, layers=layers, drifts=drifts)
     except (KeyError, TypeError, AttributeError):
         raise _damaged(path) from None
 

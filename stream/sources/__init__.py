@@ -11,13 +11,13 @@ from ..augment import check_augmentable
 from ..config import StreamConfig
 from ..domains import ClassRows, Drifting, NoisyLabels, Transformed
 from ..schema import Source
-from . import biography, digits, fashion_mnist, npz, record_files, teacher_student, tfds
+from . import biography, digits, fashion_mnist, npz, record_files, river_streams, teacher_student, tfds
 from .registry import list_sources, open_table
 from .table import OrderedSource
 
 __all__ = ["list_sources", "open_source", "shared_source"]
 
-_MODULES = (biography, digits, fashion_mnist, npz, record_files, teacher_student, tfds)
+_MODULES = (biography, digits, fashion_mnist, npz, record_files, river_streams, teacher_student, tfds)
 
 
 def open_source(config: StreamConfig, split: str | None = None) -> Source:
