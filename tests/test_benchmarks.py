@@ -125,11 +125,19 @@ def check_cold(figures: Any) -> None:
             assert share == pytest.approx(passes * case["seconds"]["floor"] / case["seconds"][way])
 
 
+def check_recording(figures: Any) -> None:
+    [case] = figures
+    assert case["share"] == pytest.approx(case["recording_seconds"] / case["step_seconds"])
+    assert 0 < case["recording_seconds"] * 25 < case["longest_seconds"] * 26
+    assert case["scrapes"] >= 1
+
+
 CHECKS = {
     "cold": check_cold,
     "growth": check_growth,
     "optimisers": check_optimisers,
     "pass": check_pass,
+    "recording": check_recording,
     "retrieval": check_retrieval,
     "store": check_store,
 }

@@ -9,7 +9,7 @@ import yaml
 from lamina.continual.config import parse_config, read_config
 from lamina.continual.detecting import AdwinConfig, DriftWatch, PageHinkleyConfig
 from lamina.learners import Task, build_learner, initial_key
-from lamina.monitoring import History
+from lamina.monitoring.history import History
 from lamina.monitoring.predictions import read_predictions
 from lamina.stream import StreamReader
 from tiny_runs import STREAM, TINY, changed, command, contents, write_log

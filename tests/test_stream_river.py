@@ -9,7 +9,7 @@ datasets = pytest.importorskip("river.datasets")
 
 
 def test_rows_are_rivers_own() -> None:
-    source = open_source(StreamConfig(source="river:ImageSegments"))
+    source = open_source(StreamConfig(source="river:ImageSegments", shuffle=False))
     rows = list(datasets.ImageSegments())
     assert source.length == len(rows)
     assert source.schema.classes == tuple(sorted({target for _, target in rows}))
@@ -20,14 +20,16 @@ def test_rows_are_rivers_own() -> None:
 
 
 def test_features_may_be_chosen() -> None:
-    source = open_source(StreamConfig(source="river:ImageSegments", features=("hue-mean", "exred-mean")))
+    source = open_source(
+        StreamConfig(source="river:ImageSegments", shuffle=False, features=("hue-mean", "exred-mean"))
+    )
     [record] = [record for record, _ in list(datasets.ImageSegments())[3:4]]
     expected = [[record["hue-mean"], record["exred-mean"]]]
     np.testing.assert_allclose(source.read(3, 4)["x"], expected, rtol=1e-6)
 
 
 def test_regression_has_numbers_as_targets() -> None:
-    source = open_source(StreamConfig(source="river:TrumpApproval"))
+    source = open_source(StreamConfig(source="river:TrumpApproval", shuffle=False))
     assert source.schema.classes is None
     targets = [target for _, target in datasets.TrumpApproval()]
     np.testing.assert_allclose(source.read(0, 1001)["y"][:, 0], targets, rtol=1e-6)
@@ -51,4 +53,4 @@ def test_what_cannot_be_had_is_said(
 
 def test_columns_of_words_are_refused() -> None:
     with pytest.raises(Exception, match="expected a number in the column"):
-        open_source(StreamConfig(source="river:ImageSegments", features=("colour",)))
+        open_source(StreamConfig(source="river:ImageSegments", shuffle=False, features=("colour",)))
