@@ -90,7 +90,8 @@ class StreamConfig:
     """
 
     # What the log holds.
-    # Spec: digits, fashion_mnist, tfds:NAME[:SPLIT], npz:FILE, files:GLOB, river:NAME, teacher_student, biography
+    # Spec: digits, fashion_mnist, tfds:NAME[:SPLIT], npz:FILE, files:GLOB, river:NAME, teacher_student or
+    # biography.
     source: str
     split: str = "train"  # the part of the data set that is streamed
     seed: _Seed | None = None  # fixes order, augmentation and synthetic data; None takes the run's seed
