@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,19 +30,24 @@ def command_line(name: str, description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def side_by_side(ways: Mapping[str, Callable[[int], object]], rounds: int) -> dict[str, list[float]]:
+def side_by_side(
+    ways: Mapping[str, Callable[[int], object]], rounds: int, *, patience: float = math.inf
+) -> dict[str, list[float]]:
     """Times every way once a round, one right after the other, so that all see the same load.
 
     Args:
       ways: by name, called with the round's number 1 … rounds.
       rounds: how often.
+      patience: a way whose rounds have taken so many seconds in all sits out the later ones.
 
     Returns:
-      Seconds of each round, by way.
+      Seconds of each round taken part in, by way.
     """
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(1, rounds + 1):
         for name, way in ways.items():
+            if sum(seconds[name]) > patience:
+                continue
             start = time.perf_counter()
             way(number)
             seconds[name].append(time.perf_counter() - start)

@@ -35,6 +35,7 @@ _AGREEMENT = 1e-3  # of an answer's largest magnitude, in float32
 _EXP_SIDE = 1 << 16  # numbers that stay in the cache while they are exponentiated
 _EXP_TIMES = 64
 _PRODUCT_SIDE = 1536
+_PATIENCE = 10.0  # seconds for a way of a shape, so that a slow peer does not take minutes
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,9 @@ def measure(shape: Shape) -> Figures:
     }
     for way in ways.values():
         way(0)  # compiles
-    best = {name: min(seconds) for name, seconds in side_by_side(ways, shape.rounds).items()}
+    best = {
+        name: min(seconds) for name, seconds in side_by_side(ways, shape.rounds, patience=_PATIENCE).items()
+    }
     floor = _floor(shape, best)
     seconds = {
         direction: {name: best[f"{direction} {name}"] for name in names}

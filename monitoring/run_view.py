@@ -13,7 +13,7 @@ from ..memory.store import Store
 from .predictions import LAYOUT_NAME, read_predictions
 from .rows import Row
 from .summary import SUMMARY_NAME, Summary, read_summary
-from .table import TABLE_NAME, read_table, step_rows_backwards
+from .table import TABLE_NAME, read_table, row_of_step
 
 CONFIG_NAME = "config.yaml"
 MEMORY_NAME = "memory"
@@ -87,15 +87,13 @@ class RunView:
         return read_table(path) if path.exists() else []
 
     def step_row(self, step: int) -> Row | None:
-        """Returns the table's row of a step near its end, or None if it has none.
+        """Returns the table's row of a step, or None if it has none.
 
         Raises:
           FormatError: the table is damaged there.
         """
         path = self.path / TABLE_NAME
-        rows = step_rows_backwards(path) if path.exists() else ()
-        row = next((row for row in rows if row["step"] <= step), None)
-        return row if row is not None and row["step"] == step else None
+        return row_of_step(path, step) if path.exists() else None
 
     def predictions(self) -> NDArray[Any] | None:
         """Returns the predictions as a read-only structured array, or None if there are none.

@@ -5,7 +5,7 @@ import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..errors import FormatError, MissingDataError
 from .append_file import AppendFile
@@ -152,6 +152,48 @@ def step_rows_backwards(path: Path, end: int | None = None) -> Iterator[Row]:
             if not whole:
                 size *= 4  # a line longer than what was read
             stop = 0 if start == 0 else start + len(lines[0]) + 1 if whole else stop
+
+
+def row_of_step(path: Path, step: int) -> Row | None:
+    """Finds a step's row without reading the table: steps grow, so the place is halved until it is near.
+
+    Args:
+      path: the file.
+      step: the step.
+
+    Returns:
+      The row of kind "step" of that very step, or None if there is none.
+
+    Raises:
+      FormatError: a line on the way is damaged.
+    """
+    low, high = 0, path.stat().st_size  # the row begins at `low` or later, and before `high`
+    with open(path, "rb") as file:
+        while high - low > _BACKWARDS_BYTES:
+            middle = (low + high) // 2
+            found = next(_step_rows_after(path, file, middle), None)
+            if found is None or found[1]["step"] > step:
+                high = middle
+            else:
+                low = found[0]
+        for _, row in _step_rows_after(path, file, low):
+            if row["step"] >= step:
+                return row if row["step"] == step else None
+    return None
+
+
+def _step_rows_after(path: Path, file: BinaryIO, start: int) -> Iterator[tuple[int, Row]]:
+    """Yields step rows that begin at byte `start` or later, each with its first byte."""
+    file.seek(max(start - 1, 0))
+    if start:
+        file.readline()  # the rest of a row, or the line end before one
+    while True:
+        place, line = file.tell(), file.readline()
+        if not line.endswith(b"\n"):
+            return  # the end, or torn
+        row = _parse(path, line, f"byte {place}")
+        if row["kind"] == "step":
+            yield place, row
 
 
 def last_step_row(path: Path, end: int | None = None) -> Row | None:

@@ -14,7 +14,7 @@ from lamina.monitoring.forecast import forecasts
 from lamina.monitoring.history import History
 from lamina.monitoring.matrix import accuracy_matrix
 from lamina.monitoring.stretches import Stretches
-from lamina.monitoring.table import evaluation_rows, last_step_row, step_rows_backwards
+from lamina.monitoring.table import evaluation_rows, last_step_row, row_of_step, step_rows_backwards
 from made_runs import make_run, step_row
 
 
@@ -149,6 +149,27 @@ def test_step_rows_backwards(tmp_path, monkeypatch, window):
     assert [row["step"] for row in step_rows_backwards(path)] == list(range(12, 0, -1))
     assert last_step_row(path)["step"] == 12
     assert [row["step"] for row in evaluation_rows(path)] == [5, 10]
+
+
+@pytest.mark.parametrize("window", [1, 700, 1 << 16])
+def test_a_steps_row_is_found_by_halving(tmp_path, monkeypatch, window):
+    monkeypatch.setattr(tables, "_BACKWARDS_BYTES", window)
+    path = make_run(tmp_path / "r", steps=12) / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    kept = [row for row in lines if not (row["kind"] == "step" and row["step"] == 7)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    for step in range(14):
+        row = row_of_step(path, step)
+        assert (row and (row["kind"], row["step"])) == (None if step in (0, 7, 13) else ("step", step))
+
+
+def test_a_steps_row_in_a_long_table_costs_no_reading_of_it(tmp_path, monkeypatch):
+    path = make_run(tmp_path / "r", steps=400) / "metrics.jsonl"
+    monkeypatch.setattr(tables, "_BACKWARDS_BYTES", 4096)
+    parsed = []
+    monkeypatch.setattr(tables, "_parse", lambda path, line, where: parsed.append(1) or json.loads(line))
+    assert row_of_step(path, 123)["step"] == 123
+    assert len(parsed) < 30
 
 
 def evaluation(phase, task, accuracy):
