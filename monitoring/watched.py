@@ -1,5 +1,6 @@
 """What a dashboard keeps of a run that somebody looks at: its table's history and its last commit."""
 
+import time
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
@@ -13,6 +14,7 @@ from .table import TABLE_NAME, last_step_row
 
 _AT_ONCE_BYTES = 1 << 26  # a table longer than this is shown as a sample until it is read
 _STEP_BYTES = 1 << 24  # read at a time in the background
+_SETTLE_SECONDS = 3.0  # before that, in which the browser draws the sample with all cores
 
 
 class WatchedRun:
@@ -58,6 +60,7 @@ class WatchedRun:
         return self._current()
 
     def _read(self) -> None:
+        time.sleep(_SETTLE_SECONDS)
         while not self._history.update(_STEP_BYTES):
             pass
 

@@ -307,6 +307,7 @@ def test_a_hundred_runs_are_listed_and_only_changes_read_again(tmp_path, monkeyp
 def test_a_long_table_is_shown_as_a_sample_until_it_is_read(tmp_path, monkeypatch):
     folder = make_run(tmp_path / "long", steps=500)
     monkeypatch.setattr("lamina.monitoring.watched._AT_ONCE_BYTES", 1000)
+    monkeypatch.setattr("lamina.monitoring.watched._SETTLE_SECONDS", 0.2)
     release = threading.Event()
     monkeypatch.setattr("lamina.monitoring.watched.WatchedRun._read", held(release))
     with Dashboard(tmp_path) as page:
