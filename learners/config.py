@@ -170,8 +170,8 @@ class WeightedConfig(TemperedConfig):
     weight_rate: Annotated[float, Field(ge=0)] | Schedule
     # Whether weights have momentum too, or values only (Table 16).
     momentum_on: Literal["both", "values"] = "both"
-    # The initial function's entries: random of unit size, or zeros.
-    initial: Literal["unit", "zero"] = "unit"
+    # The initial function's entries: random of unit size, the same with values that sum to zero, or zeros.
+    initial: Literal["unit", "centred", "zero"] = "unit"
     # How many of them; None: as many as a batch has examples.
     initial_entries: Annotated[int, Field(gt=0)] | None = None
 

@@ -12,6 +12,7 @@ from .layers import GrowingSpec
 
 INITIALISERS: dict[str, str] = {
     "unit": "random keys and values of unit root mean square, weight 1/n (paper F.3)",
+    "centred": "as unit, with values that sum to zero: what they would say outlasts thousands of steps",
     "zero": "keys and values of zeros, weight 1/n (paper F.4)",
 }
 
@@ -75,6 +76,8 @@ def _entries(spec: GrowingSpec, key: jax.Array, dtype: jnp.dtype) -> tuple[jax.A
         keys, values = (
             _unit_rows(k, shape, dtype) for k, shape in zip(jax.random.split(key), shapes, strict=True)
         )
+        if spec.initial == "centred":
+            values = values - jnp.mean(values, axis=0)
     return keys, values, jnp.full(count, 1 / count, dtype)
 
 

@@ -34,7 +34,7 @@ class GrowingSpec:
     kernel: Kernel
     rule: GrowingRule
     memory: MemoryConfig
-    initial: str  # "unit" or "zero": the initialiser of normalised kernels' first entries
+    initial: str  # one of INITIALISERS: the initialiser of normalised kernels' first entries
     initial_entries: int  # how many of them; 0 for summed kernels
     momentum: Rate  # μ
     decay: Rate  # γ

@@ -43,6 +43,8 @@ class SGDConfig:
     momentum: _Share = 0.0
     # Whether momentum looks ahead.
     nesterov: bool = False
+    # λ: added to the gradient is λ times the parameter, so that without momentum W ← (1 − ηλ)·W − η·∇.
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
 
 
 @config(frozen=True, config=_STRICT, kw_only=True)
@@ -165,7 +167,9 @@ def build_plain(config: Plain) -> optax.GradientTransformation:
     rate = config.learning_rate
     match config:
         case SGDConfig():
-            return optax.sgd(rate, config.momentum or None, config.nesterov)
+            descent = optax.sgd(rate, config.momentum or None, config.nesterov)
+            decay = optax.add_decayed_weights(config.weight_decay)
+            return optax.chain(decay, descent) if config.weight_decay else descent
         case RMSPropConfig():
             return optax.rmsprop(rate, config.smoothing, momentum=config.momentum or None)
         case AdamConfig():

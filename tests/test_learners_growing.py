@@ -306,6 +306,15 @@ def test_unit_entries_have_unit_rows_and_weights_that_sum_to_one() -> None:
     np.testing.assert_allclose(database.column("weights")[:5], 0.2, rtol=1e-6)
 
 
+def test_centred_entries_are_unit_ones_whose_values_sum_to_zero() -> None:
+    unit = initial_database(spec(), jax.random.key(3))
+    centred = initial_database(spec(initial="centred"), jax.random.key(3))
+    np.testing.assert_array_equal(centred.column("keys")[:5], unit.column("keys")[:5])
+    values = unit.column("values")[:5]
+    np.testing.assert_allclose(centred.column("values")[:5], values - values.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(centred.column("weights")[:5], 0.2, rtol=1e-6)
+
+
 def test_zero_entries_answer_zeros() -> None:
     learner = growing("softmax", initial="zero", blocks=1)
     x = np.random.default_rng(16).normal(size=(4, D))

@@ -334,6 +334,10 @@ CONFIGURED: list[tuple[Any, optax.GradientTransformation]] = [
     ("sgd", optax.sgd(1e-3)),
     ({"kind": "sgd", "learning_rate": 0.1, "momentum": 0.8}, optax.sgd(0.1, 0.8)),
     ({"kind": "sgd", "momentum": 0.8, "nesterov": True}, optax.sgd(1e-3, 0.8, nesterov=True)),
+    (
+        {"kind": "sgd", "learning_rate": 0.1, "weight_decay": 0.3},
+        optax.chain(optax.add_decayed_weights(0.3), optax.sgd(0.1)),
+    ),
     ("rmsprop", optax.rmsprop(1e-3)),
     (
         {"kind": "rmsprop", "learning_rate": 0.1, "smoothing": 0.5, "momentum": 0.3},

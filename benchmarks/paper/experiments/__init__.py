@@ -1,0 +1,31 @@
+"""The experiments by name, in the order of the summary page."""
+
+from ..experiment import Experiment
+from . import (
+    beyond,
+    capacity,
+    delta_decay,
+    depth,
+    epochs,
+    gap,
+    narrow,
+    newton,
+    one_pass,
+    policies,
+    teacher,
+)
+
+_ALL: tuple[Experiment, ...] = (
+    one_pass.EXPERIMENT,
+    narrow.EXPERIMENT,
+    beyond.EXPERIMENT,
+    policies.EXPERIMENT,
+    capacity.EXPERIMENT,
+    teacher.EXPERIMENT,
+    depth.EXPERIMENT,
+    gap.EXPERIMENT,
+    epochs.EXPERIMENT,
+    newton.EXPERIMENT,
+    delta_decay.EXPERIMENT,
+)
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}

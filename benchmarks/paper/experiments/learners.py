@@ -1,0 +1,88 @@
+"""Settings that several experiments share: the paper's learners, and how they are evaluated on the way."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..experiment import Size
+
+BATCH = 16
+Settings = dict[str, Any]
+
+
+def evaluated(size: Size) -> Settings:
+    """Batches, rows of the table and evaluations on the way, for a pass of that size."""
+    every = {"full": 4000, "small": 2000}.get(size.name, max(1, size.train // 2))
+    return {
+        "batch_size": BATCH if size.train >= 1000 else 8,
+        "record_every": max(1, size.train // (BATCH * 125)),
+        "evaluation": {"every_examples": every, "examples": min(1000, size.held_out)},
+    }
+
+
+def room(examples: int) -> Settings:
+    """A memory with room for every example and the initial entries, and none to spare."""
+    return {"initial_capacity": min(4096, examples + BATCH), "capacity": examples + BATCH}
+
+
+def rbf(examples: int, temperature: float = 10, value_rate: Any = 10, blocks: int = 2) -> Settings:
+    return {
+        "kind": "rbf",
+        "blocks": blocks,
+        "temperature": temperature,
+        "value_rate": value_rate,
+        "memory": room(examples),
+    }
+
+
+def softmax(
+    examples: int,
+    temperature: float = 6,
+    value_rate: Any = 3,
+    weight_rate: Any = 0.003,
+    blocks: int = 2,
+) -> Settings:
+    return {
+        "kind": "softmax",
+        "blocks": blocks,
+        "temperature": temperature,
+        "value_rate": value_rate,
+        "weight_rate": weight_rate,
+        "memory": room(examples),
+    }
+
+
+def gauge(examples: int) -> Settings:
+    """The paper's β = 100 and η = 0.03 are of batch means (batch 16), ours of each example's own gradient."""
+    return {
+        "kind": "gauge",
+        "blocks": 2,
+        "temperature": 5,
+        "gauge": 10,
+        "value_rate": 100 / BATCH,
+        "weight_rate": 0.03 / BATCH,
+        "memory": room(examples),
+    }
+
+
+def hybrid(examples: int, threshold: float, blocks: int = 3) -> Settings:
+    """Algorithm 4 at the setting of the authors' published run."""
+    return {
+        "kind": "softmax",
+        "blocks": blocks,
+        "temperature": 5,
+        "value_rate": 30,
+        "weight_rate": 1,
+        "initial": "zero",
+        "train": {"optimiser": {"kind": "adam", "learning_rate": 1e-3}},
+        "memory": {**room(examples), "admission": "novelty", "novelty_threshold": threshold},
+    }
+
+
+def mlp(optimiser: Mapping[str, Any], blocks: int, **changes: Any) -> Settings:
+    """The parametric network of the paper: blocks of one dense matrix with GELU (F.2, F.9)."""
+    return {"kind": "mlp", "blocks": blocks, "matrices": 1, "optimiser": dict(optimiser), **changes}
+
+
+def rates(*values: float) -> dict[str, Settings]:
+    """Candidates for an optimiser's learning rate."""
+    return {f"rate-{value:g}": {"learner": {"optimiser": {"learning_rate": value}}} for value in values}

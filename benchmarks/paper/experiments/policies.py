@@ -1,0 +1,119 @@
+"""Accuracy against entries in one pass: thresholds, caps and what gives way at them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..experiment import Cell, Experiment, Figure, Means, Size, merged
+from ..network import measure_images
+from .learners import BATCH, evaluated, hybrid, rbf, softmax
+
+_SIZES = {
+    "full": Size("full", 50_000, 10_000, 3),
+    "small": Size("small", 10_000, 5_000, 1, "the first 10,000 training images; 5,000 test images; one seed"),
+    "smoke": Size("smoke", 160, 64, 1),
+}
+_SHARES = (25, 50, 75)
+_EVICTIONS = ("none", "oldest", "smallest", "random", "reservoir", "merge_nearest")
+_THRESHOLDS = {"rbf": (30, 35, 40, 45), "softmax": (30, 35, 40, 45), "hybrid": (35, 40, 45, 50, 55)}
+_WORDS = {
+    "none": "nothing more is stored",
+    "oldest": "the oldest give way",
+    "smallest": "the smallest give way",
+    "random": "random ones give way",
+    "reservoir": "a uniform sample stays",
+    "merge_nearest": "the nearest are merged",
+}
+
+
+def _cells(size: Size) -> Sequence[Cell]:
+    n = size.train
+    kinds: dict[str, tuple[str, dict[str, Any]]] = {
+        "rbf": ("RBF", rbf(n)),
+        "softmax": ("softmax", softmax(n)),
+        "hybrid": ("hybrid", hybrid(n, 0.0, blocks=1)),
+    }
+    cells = []
+    for kind, (label, learner) in kinds.items():
+        base = {**evaluated(size), "learner": learner}
+        cost = 4.0 if kind == "hybrid" else 1.0
+        cells.append(
+            Cell(f"{kind}-all", f"{label}: every example is stored", base, group=kind, cost=0.5 * cost)
+        )
+        for threshold in _THRESHOLDS[kind]:
+            memory = {"admission": "novelty", "novelty_threshold": threshold}
+            cells.append(
+                _cell(base, f"{kind}-tau-{threshold}", f"{label}: τ = {threshold}", memory, kind, 1.2 * cost)
+            )
+        evictions = _EVICTIONS if kind != "hybrid" else ("none", "oldest", "smallest")
+        for eviction in evictions:
+            for share in _SHARES:
+                memory = {"capacity": share * n // 100 + BATCH, "eviction": eviction}
+                memory["initial_capacity"] = min(4096, memory["capacity"])
+                name = f"{kind}-{eviction.replace('_', '-')}-{share}"
+                words = f"{label}: cap {share} %, {_WORDS[eviction]}"
+                slow = 3 if eviction == "merge_nearest" else 1 + share / 100
+                cells.append(_cell(base, name, words, memory, f"{kind}, {eviction}", slow * cost))
+    return cells
+
+
+def _cell(
+    base: dict[str, Any], name: str, label: str, memory: dict[str, Any], line: str, cost: float
+) -> Cell:
+    settings = merged(base, {"learner": {"memory": memory}})
+    return Cell(name, label, settings, group=line if "," in line else f"{line}, τ", cost=cost)
+
+
+def _remarks(means: Means) -> list[str]:
+    """For each kind: the cheapest setting within a point of storing everything, and the best at half."""
+    sentences = []
+    for kind in ("rbf", "softmax", "hybrid"):
+        whole = means.get(f"{kind}-all")
+        bounded = {name: mean for name, mean in means.items() if name.startswith(f"{kind}-")}
+        bounded.pop(f"{kind}-all", None)
+        if whole is None or not bounded:
+            continue
+        entries = {name: mean.figures[0]["entries"] for name, mean in bounded.items()}
+        near = [name for name, mean in bounded.items() if mean.mean > whole.mean - 1]
+        if near:
+            least = min(near, key=lambda name: entries[name])
+            share = entries[least] / whole.figures[0]["entries"]
+            sentences.append(
+                f"{kind}: `{least}` keeps {share:.0%} of the entries and stays within a point of "
+                "storing every "
+                f"example ({bounded[least].mean:.1f} against {whole.mean:.1f} %)."
+            )
+        half = [name for name in bounded if name.endswith("-50")]
+        if len(half) > 1:
+            order = sorted(half, key=lambda name: -bounded[name].mean)
+            sentences.append(
+                f"{kind} at half of the entries: "
+                + ", ".join(f"`{name}` {bounded[name].mean:.1f} %" for name in order)
+                + "."
+            )
+    return sentences
+
+
+EXPERIMENT = Experiment(
+    name="policies",
+    title="Bounded memories: accuracy against entries",
+    paper="Sec. 3.3, Fig. 5 for the hybrid; the rest is Lamina's",
+    about="One pass with a memory that stores only what is novel (τ, the distance to the nearest key), or "
+    "that "
+    "is capped at 25, 50 or 75 % of the examples a layer, with every eviction policy.",
+    differs="The paper bounds its hybrid layers alone, by τ. The hybrid has one block here (three in the "
+    "paper), "
+    "so that its steps, which train all entries, stay affordable.",
+    sizes=_SIZES,
+    cells=_cells,
+    measure=measure_images,
+    figures=tuple(
+        Figure(
+            "points",
+            f"{title}: accuracy against entries",
+            x="entries",
+            groups=tuple(f"{kind}, {line}" for line in ("τ", *_EVICTIONS)),
+        )
+        for kind, title in (("rbf", "RBF"), ("softmax", "Weighted softmax"), ("hybrid", "Hybrid softmax"))
+    ),
+    remarks=_remarks,
+)

@@ -1,0 +1,132 @@
+"""Measuring a cell whose settings are those of a run: a learner passes over a stream once.
+
+The settings are `lamina run`'s own (`RunConfig`) without name, seed and source, and two more: `project`, the
+width to which images are projected first, and `epochs`, how often the stream passes by, in another order (and
+with other augmentation) each time.
+"""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from lamina.continual import DivergedError, Run, RunConfig, parse_config, read_config
+from lamina.continual.config import config_values
+from lamina.errors import LaminaError
+from lamina.monitoring import Summary, read_summary, read_table
+
+from .data import image_stream
+from .experiment import Job, Measured, merged
+
+_POINTS = 50  # of a curve of accuracies before learning
+_TASK = "test"
+
+
+def measure_images(job: Job) -> Measured:
+    """Runs a cell over a data set of images."""
+    stream = image_stream(job.data, job.size, job.held_out, job.shared, job.settings.get("project"))
+    return measure_run(job, stream, {_TASK: {**stream, "split": "test", "shuffle": False}})
+
+
+def measure_run(job: Job, stream: Mapping[str, Any], tasks: Mapping[str, Any]) -> Measured:
+    """Runs a cell to its end, going on where it was stopped.
+
+    Args:
+      job: the cell.
+      stream: settings of its stream.
+      tasks: what it is evaluated on, by name; "test" gives the cell's number, others have names of their own.
+    """
+    config = run_config(job, stream, tasks)
+    folder = job.work / "run"
+    try:
+        with _opened(config, folder) as run:
+            run.execute(quiet=True)
+    except DivergedError as error:
+        return {"failed": str(error).partition(":")[2].strip() or str(error)}
+    finally:
+        jax.clear_caches()
+    rows = read_table(folder / "metrics.jsonl")
+    return {**_evaluations(rows), **_before_learning(rows), **_size(read_summary(folder))}
+
+
+def run_config(job: Job, stream: Mapping[str, Any], tasks: Mapping[str, Any]) -> RunConfig:
+    """The configuration of a cell's run."""
+    values = {name: value for name, value in job.settings.items() if name not in ("project", "epochs")}
+    values = merged({"stream": stream, "evaluation": {"split": None, "tasks": tasks}}, values)
+    epochs = job.settings.get("epochs", 1)
+    if epochs > 1:
+        values["phases"] = {
+            f"epoch{number:04d}": {"stream": {"seed": job.seed * 100_000 + number}}
+            for number in range(1, epochs + 1)
+        }
+    return parse_config({**values, "name": "cell", "seed": job.seed})
+
+
+def _opened(config: RunConfig, folder: Path) -> Run:
+    """The run in that folder, if it is of this configuration; else a new one."""
+    file = folder / "config.yaml"
+    if file.exists():
+        try:
+            same = config_values(parse_config(read_config(file))) == config_values(config)
+        except LaminaError:
+            same = False
+        if same:
+            return Run.resume(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return Run.create(config, folder)
+
+
+def _evaluations(rows: list[dict[str, Any]]) -> Measured:
+    """Last numbers and curves of every task."""
+    figures: Measured = {}
+    evaluations = [row for row in rows if row["kind"] == "evaluation"]
+    for task in sorted({row["task"] for row in evaluations}):
+        found = [row for row in evaluations if row["task"] == task]
+        named = "" if task == _TASK else f"{task}_"
+        figures[f"{named}loss"] = _short(found[-1]["loss"])
+        figures[f"{named}loss_curve"] = [[row["examples"], _short(row["loss"])] for row in found]
+        if found[-1]["accuracy"] is not None:
+            figures[f"{named}accuracy"] = _percent(found[-1]["accuracy"])
+            figures[f"{named}accuracy_curve"] = [[r["examples"], _percent(r["accuracy"])] for r in found]
+    return figures
+
+
+def _before_learning(rows: list[dict[str, Any]]) -> Measured:
+    """Curves of accuracy and loss on the stream's own examples right before they are learnt."""
+    steps = [row for row in rows if row["kind"] == "step" and row["loss"] is not None]
+    parts = [
+        part for part in np.array_split(np.arange(len(steps)), min(_POINTS, len(steps) or 1)) if len(part)
+    ]
+    curves: Measured = {}
+    for name, column, convert in (("accuracy", "window_accuracy", _percent), ("loss", "loss", _short)):
+        if steps and steps[0][column] is not None:
+            curves[f"before_learning_{name}_curve"] = [
+                [steps[part[-1]]["examples"], convert(float(np.mean([steps[i][column] for i in part])))]
+                for part in parts
+            ]
+    return curves
+
+
+def _size(summary: Summary) -> Measured:
+    return {
+        "examples": summary.examples,
+        "steps": summary.steps,
+        "entries": sum(int(layer.entries) for layer in summary.layers.values()),
+        "entries_by_layer": {name: int(layer.entries) for name, layer in summary.layers.items()},
+        "bytes": sum(layer.bytes for layer in summary.layers.values()),
+        "seconds": round(summary.wall_seconds, 1),
+        "step_milliseconds": {
+            name: round(value * 1e3, 2) for name, value in summary.step_seconds.items() if value
+        },
+    }
+
+
+def _percent(share: float) -> float:
+    return round(100 * share, 3)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
