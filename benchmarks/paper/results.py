@@ -98,13 +98,13 @@ def finished(place: Place, task: Task) -> Result | None:
     found = load(path_of(place, task))
     if found is None:
         return None
-    declared = settings_of(task, winner(place, task.cell))
+    declared = settings_of(task, None if task.candidate else winner(place, task.cell))
     return found if found.settings == json.loads(json.dumps(declared)) else None
 
 
 def settings_of(task: Task, chosen: str | None) -> dict[str, Any]:
     """The cell's settings with the changes of the candidate tried or chosen."""
-    candidate = task.candidate or chosen
+    candidate = task.candidate or chosen  # a task without either has the cell's own settings
     changes = task.cell.candidates[candidate] if candidate else {}
     return merged(task.cell.settings, changes)
 

@@ -25,6 +25,9 @@ def room(examples: int) -> Settings:
 
 
 def rbf(examples: int, temperature: float = 10, value_rate: Any = 10, blocks: int = 2) -> Settings:
+    """The rate belongs to images of 3072 numbers; the digits of the smoke size, with 64, want a tenth."""
+    if examples < 1000 and not isinstance(value_rate, dict):
+        value_rate = value_rate / 10
     return {
         "kind": "rbf",
         "blocks": blocks,

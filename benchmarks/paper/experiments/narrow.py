@@ -41,7 +41,7 @@ def _cells(size: Size) -> Sequence[Cell]:
             {**base, "learner": learner},
             candidates={f"t-{t}": {"learner": {"temperature": t}} for t in (5, 10)} if name == "rbf" else {},
             group="growing",
-            cost=1 + len(name) / 100,
+            cost=1.5 if name == "rbf" else 1,
         )
         for name, (label, learner) in growing.items()
     ]
