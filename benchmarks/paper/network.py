@@ -5,8 +5,11 @@ width to which images are projected first, and `epochs`, how often the stream pa
 with other augmentation) each time.
 """
 
+import hashlib
+import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,10 @@ import jax
 import numpy as np
 from lamina.continual import DivergedError, Run, RunConfig, parse_config, read_config
 from lamina.continual.config import config_values
+from lamina.continual.run_config import ONLINE, phases_of
 from lamina.errors import LaminaError
 from lamina.monitoring import Summary, read_summary, read_table
+from lamina.stream import build_log
 
 from .data import image_stream
 from .experiment import Job, Measured, merged
@@ -38,7 +43,7 @@ def measure_run(job: Job, stream: Mapping[str, Any], tasks: Mapping[str, Any]) -
       stream: settings of its stream.
       tasks: what it is evaluated on, by name; "test" gives the cell's number, others have names of their own.
     """
-    config = run_config(job, stream, tasks)
+    config = _with_logs(run_config(job, stream, tasks), job.shared / "logs")
     folder = job.work / "run"
     try:
         with _opened(config, folder) as run:
@@ -62,6 +67,19 @@ def run_config(job: Job, stream: Mapping[str, Any], tasks: Mapping[str, Any]) ->
             for number in range(1, epochs + 1)
         }
     return parse_config({**values, "name": "cell", "seed": job.seed})
+
+
+def _with_logs(config: RunConfig, folder: Path) -> RunConfig:
+    """The configuration with streams that are built once for all cells that have them alike."""
+    logs = {}
+    for phase in phases_of(config):
+        key = hashlib.sha256(json.dumps(phase.stream.content(), sort_keys=True).encode()).hexdigest()
+        logs[phase.name] = str(folder / key[:16])
+        build_log(phase.stream, logs[phase.name])
+    if not config.phases:
+        return replace(config, log=logs[ONLINE])
+    phases = {name: replace(phase, log=logs[name]) for name, phase in config.phases.items()}
+    return replace(config, phases=phases)
 
 
 def _opened(config: RunConfig, folder: Path) -> Run:

@@ -5,23 +5,25 @@ from typing import Any
 
 from ..experiment import Cell, Experiment, Figure, Means, Size, merged
 from ..network import measure_images
-from .learners import BATCH, evaluated, rbf, softmax
+from .learners import BATCH, at_width, evaluated, narrowed, rbf, softmax
 
 _SIZES = {
     "full": Size("full", 50_000, 10_000, 5),
-    "small": Size("small", 10_000, 5_000, 2, "the first 10,000 training images; 5,000 test images"),
+    "small": Size(
+        "small", 8_000, 2_500, 2, "the first 8,000 training images at width 512; 2,500 test images"
+    ),
     "smoke": Size("smoke", 160, 64, 1),
 }
 Changes = Mapping[str, Any]
 
 
 def _cells(size: Size) -> Sequence[Cell]:
-    steps = size.train // BATCH
+    base = {**evaluated(size), **narrowed(size)}
+    rbf_base = {**base, "learner": rbf(size.train, at_width(size, 10))}
+    softmax_base = {**base, "learner": softmax(size.train, at_width(size, 6))}
     return [
-        *_family("rbf", "RBF", {**evaluated(size), "learner": rbf(size.train)}, _rbf_changes(size.train)),
-        *_family(
-            "softmax", "softmax", {**evaluated(size), "learner": softmax(size.train)}, _softmax_changes(steps)
-        ),
+        *_family("rbf", "RBF", rbf_base, _rbf_changes(size)),
+        *_family("softmax", "softmax", softmax_base, _softmax_changes(size)),
     ]
 
 
@@ -38,36 +40,35 @@ def _family(
     return cells
 
 
-def _rbf_changes(examples: int) -> dict[str, tuple[str, Mapping[str, Changes]]]:
-    steps = examples // BATCH
-    rate = {f"rate-{value:g}": {"value_rate": value} for value in (5, 10, 20)}
+def _rbf_changes(size: Size) -> dict[str, tuple[str, Mapping[str, Changes]]]:
+    steps = size.train // BATCH
+    rate = {f"rate-{value:g}": {"value_rate": value} for value in (5, 20)}
     falling = {f"from-{value:g}": {"value_rate": _falling(value, steps)} for value in (10, 20, 40)}
-    tempered = {
-        f"t-{t:g}-rate-{value:g}": {"temperature": t, "value_rate": value}
-        for t, value in ((5, 10), (7, 10), (15, 10))
-    }
+    tempered = {f"t-{t:g}": {"temperature": at_width(size, t)} for t in (5, 7, 15)}
     kernels = {
-        f"{kind.replace('_', '-')}-t-{t:g}": {**rbf(examples, t), "kind": kind}
-        for kind, t in (("laplace", 10), ("matern32", 10), ("matern52", 10), ("rational_quadratic", 10))
+        f"{kind.replace('_', '-')}": {**rbf(size.train, at_width(size, 10)), "kind": kind}
+        for kind in ("laplace", "matern32", "matern52", "rational_quadratic")
     }
+    momentum = {f"momentum-{m:g}": {"momentum": m, "value_rate": 10 * (1 - m)} for m in (0.5, 0.9)}
     both = {
-        f"t-{t:g}-from-{value:g}": {"temperature": t, "value_rate": _falling(value, steps)}
+        f"t-{t:g}-from-{value:g}": {
+            "temperature": at_width(size, t),
+            "value_rate": _falling(value, steps),
+        }
         for t, value in ((5, 20), (7, 20), (7, 40))
     }
     return {
         "rate": ("another rate", rate),
-        "falling": ("a rate that falls to zero", falling),
+        "falling": ("a rate that falls to a twentieth", falling),
         "temperature": ("another temperature", tempered),
         "kernel": ("another kernel", kernels),
-        "momentum": (
-            "momentum",
-            {f"momentum-{m:g}": {"momentum": m, "value_rate": 10 * (1 - m)} for m in (0.5, 0.9)},
-        ),
+        "momentum": ("momentum", momentum),
         "all": ("temperature and falling rate together", both),
     }
 
 
-def _softmax_changes(steps: int) -> dict[str, tuple[str, Mapping[str, Changes]]]:
+def _softmax_changes(size: Size) -> dict[str, tuple[str, Mapping[str, Changes]]]:
+    steps = size.train // BATCH
     falling = {
         f"from-{value:g}": {
             "value_rate": _falling(value, steps),
@@ -78,11 +79,14 @@ def _softmax_changes(steps: int) -> dict[str, tuple[str, Mapping[str, Changes]]]
     return {
         "zero": ("initial entries of zeros", {"zero": {"initial": "zero"}}),
         "centred": ("initial values that sum to zero", {"centred": {"initial": "centred"}}),
-        "rate": ("another rate", {f"rate-{v:g}": {"value_rate": v} for v in (1.5, 6, 12)}),
-        "falling": ("rates that fall to zero", falling),
-        "temperature": ("another temperature", {f"t-{t:g}": {"temperature": t} for t in (4, 10)}),
+        "rate": ("another rate", {f"rate-{v:g}": {"value_rate": v} for v in (1.5, 6)}),
+        "falling": ("rates that fall to a twentieth", falling),
+        "temperature": (
+            "another temperature",
+            {f"t-{t:g}": {"temperature": at_width(size, t)} for t in (4, 10)},
+        ),
         "all": (
-            "centred, with rates that fall to zero",
+            "centred, with rates that fall to a twentieth",
             {name: merged(changes, {"initial": "centred"}) for name, changes in falling.items()},
         ),
     }

@@ -11,9 +11,7 @@ from .learners import mlp, rates, rbf, room, softmax
 _EPOCHS = {"full": 50, "small": 4, "smoke": 2}
 _SIZES = {
     "full": Size("full", 50_000, 10_000, 5),
-    "small": Size(
-        "small", 4_000, 5_000, 1, "4,000 training images for 4 epochs; 5,000 test images; one seed"
-    ),
+    "small": Size("small", 2000, 2500, 1, "2,000 training images for 4 epochs; 2,500 test images; one seed"),
     "smoke": Size("smoke", 96, 64, 1),
 }
 
@@ -72,7 +70,7 @@ EXPERIMENT = Experiment(
     about="Test accuracy and training loss (of each example before it is learnt from) over epochs of "
     "augmented "
     "images, in another order each.",
-    differs="Four epochs over 4,000 images instead of 50 over 50,000; Muon and Mesa at full size only. "
+    differs="Four epochs over 2,000 images instead of 50 over 50,000; Muon and Mesa at full size only. "
     "CIFAR-100 "
     "runs with `--data tfds:cifar100` where it is prepared; it was not here.",
     sizes=_SIZES,

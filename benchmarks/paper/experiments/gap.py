@@ -6,13 +6,13 @@ from typing import Any
 from ..data import image_stream
 from ..experiment import Cell, Experiment, Figure, Job, Means, Measured, Size
 from ..network import measure_run
-from .learners import room
+from .learners import NARROW, at_width, room
 
 _EPOCHS = {"full": 50, "small": 8, "smoke": 2}
 _SIZES = {
     "full": Size("full", 50_000, 10_000, 3),
     "small": Size(
-        "small", 2_000, 5_000, 2, "2,000 training images for 8 epochs; 5,000 test images; two seeds"
+        "small", 2000, 2500, 2, "2,000 training images at width 512, 8 epochs; 2,500 test images; two seeds"
     ),
     "smoke": Size("smoke", 96, 64, 1),
 }
@@ -25,12 +25,15 @@ def _cells(size: Size) -> Sequence[Cell]:
         "batch_size": 64 if size.name != "smoke" else 16,
         "record_every": 10,
         "epochs": epochs,
-        "stream": {"augment": "cifar"},
     }
+    if size.name == "small":
+        base["project"] = NARROW
+    else:
+        base["stream"] = {"augment": "cifar"}
     growing: dict[str, Any] = {
         "kind": "softmax",
         "blocks": 0,
-        "temperature": 10,
+        "temperature": at_width(size, 10),
         "value_rate": 30,
         "weight_rate": 1,
         "memory": room((size.train + 64) * epochs),
@@ -38,17 +41,19 @@ def _cells(size: Size) -> Sequence[Cell]:
     parametric: dict[str, Any] = {
         "kind": "parametric_softmax",
         "entries": min(size.train * epochs, 2_560_000),
-        "temperature": 1,
+        "temperature": at_width(size, 1),
         "optimiser": {"kind": "adam", "learning_rate": 0.003},
     }
     grown = {
         f"t-{t:g}-beta-{beta:g}-eta-{eta:g}": {
-            "learner": {"temperature": t, "value_rate": beta, "weight_rate": eta}
+            "learner": {"temperature": at_width(size, t), "value_rate": beta, "weight_rate": eta}
         }
         for t, beta, eta in ((10, 30, 1), (6, 3, 0.003), (10, 10, 0.1))
     }
     trained = {
-        f"t-{t:g}-rate-{rate:g}": {"learner": {"temperature": t, "optimiser": {"learning_rate": rate}}}
+        f"t-{t:g}-rate-{rate:g}": {
+            "learner": {"temperature": at_width(size, t), "optimiser": {"learning_rate": rate}}
+        }
         for t, rate in ((1, 0.003), (3, 0.001), (3, 0.01))
     }
     few = size.name == "smoke"
@@ -61,7 +66,7 @@ def _cells(size: Size) -> Sequence[Cell]:
 
 
 def _measure(job: Job) -> Measured:
-    stream = image_stream(job.data, job.size, job.held_out, job.shared)
+    stream = image_stream(job.data, job.size, job.held_out, job.shared, job.settings.get("project"))
     tasks = {
         "test": {**stream, "split": "test", "shuffle": False},
         "train": {**stream, "shuffle": False, "limit": min(_TRAIN_EXAMPLES, job.size.train)},
@@ -84,11 +89,12 @@ EXPERIMENT = Experiment(
     name="gap",
     title="Train and test accuracy of growing and parametric softmax layers",
     paper="Fig. 4",
-    about="One layer without blocks, with augmentation: weighted softmax entries that are added and never "
+    about="One layer without blocks: weighted softmax entries that are added and never "
     "trained, "
     "against as many entries that are all trained.",
     differs="The paper trains the parametric layer for 2,000 epochs and the growing one for 50, on all "
-    "images.",
+    "images with augmentation (as the full size does; projected images cannot be augmented). T is named as at "
+    "width 3072.",
     sizes=_SIZES,
     cells=_cells,
     measure=_measure,

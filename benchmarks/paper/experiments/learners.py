@@ -6,16 +6,40 @@ from typing import Any
 from ..experiment import Size
 
 BATCH = 16
+WIDTH, NARROW = 3072, 512
 Settings = dict[str, Any]
+
+
+def narrowed(size: Size) -> Settings:
+    """At small size images are projected to 512 numbers, which makes a pass six times cheaper."""
+    return {"project": NARROW} if size.name == "small" else {}
+
+
+def at_width(size: Size, value: float) -> float:
+    """A temperature or a distance of width 3072 at the width that the size has (see `narrowed`)."""
+    return at_narrow(value) if size.name == "small" else float(value)
+
+
+def at_narrow(value: float) -> float:
+    """A temperature or a distance of width 3072 at width 512.
+
+    The projection keeps nearly all of an image, and every query's length is made √width: distances shrink by
+    √(512 / 3072), and so must T for T·√width to keep its proportion to squared distances. With that a
+    narrow growing network is nearly the same function of the images as the wide one, at the same rates.
+    """
+    return float(f"{value * (NARROW / WIDTH) ** 0.5:.4g}")
 
 
 def evaluated(size: Size) -> Settings:
     """Batches, rows of the table and evaluations on the way, for a pass of that size."""
-    every = {"full": 4000, "small": 2000}.get(size.name, max(1, size.train // 2))
+    every = {"full": 4000, "small": 1000}.get(size.name, max(1, size.train // 2))
     return {
         "batch_size": BATCH if size.train >= 1000 else 8,
         "record_every": max(1, size.train // (BATCH * 125)),
-        "evaluation": {"every_examples": every, "examples": min(1000, size.held_out)},
+        "evaluation": {
+            "every_examples": every,
+            "examples": min(1000 if size.name == "full" else 500, size.held_out),
+        },
     }
 
 
@@ -54,12 +78,12 @@ def softmax(
     }
 
 
-def gauge(examples: int) -> Settings:
+def gauge(examples: int, temperature: float = 5) -> Settings:
     """The paper's β = 100 and η = 0.03 are of batch means (batch 16), ours of each example's own gradient."""
     return {
         "kind": "gauge",
         "blocks": 2,
-        "temperature": 5,
+        "temperature": temperature,
         "gauge": 10,
         "value_rate": 100 / BATCH,
         "weight_rate": 0.03 / BATCH,
@@ -67,12 +91,12 @@ def gauge(examples: int) -> Settings:
     }
 
 
-def hybrid(examples: int, threshold: float, blocks: int = 3) -> Settings:
+def hybrid(examples: int, threshold: float, temperature: float = 5, blocks: int = 3) -> Settings:
     """Algorithm 4 at the setting of the authors' published run."""
     return {
         "kind": "softmax",
         "blocks": blocks,
-        "temperature": 5,
+        "temperature": temperature,
         "value_rate": 30,
         "weight_rate": 1,
         "initial": "zero",

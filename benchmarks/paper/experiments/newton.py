@@ -10,7 +10,7 @@ from .learners import evaluated, mlp, rates
 _SIZES = {
     "full": Size("full", 50_000, 10_000, 5),
     "small": Size(
-        "small", 5_000, 5_000, 2, "one pass over 5,000 images at width 512; 5,000 test images; two seeds"
+        "small", 4000, 2500, 2, "one pass over 4,000 images at width 512; 2,500 test images; two seeds"
     ),
     "smoke": Size("smoke", 160, 64, 1),
 }

@@ -5,11 +5,13 @@ from typing import Any
 
 from ..experiment import Cell, Experiment, Figure, Means, Size, merged
 from ..network import measure_images
-from .learners import BATCH, evaluated, hybrid, rbf, softmax
+from .learners import BATCH, at_width, evaluated, hybrid, narrowed, rbf, softmax
 
 _SIZES = {
     "full": Size("full", 50_000, 10_000, 3),
-    "small": Size("small", 10_000, 5_000, 1, "the first 10,000 training images; 5,000 test images; one seed"),
+    "small": Size(
+        "small", 8_000, 2_500, 1, "the first 8,000 training images at width 512; 2,500 test images; one seed"
+    ),
     "smoke": Size("smoke", 160, 64, 1),
 }
 _SHARES = (25, 50, 75)
@@ -28,19 +30,19 @@ _WORDS = {
 def _cells(size: Size) -> Sequence[Cell]:
     n = size.train
     kinds: dict[str, tuple[str, dict[str, Any]]] = {
-        "rbf": ("RBF", rbf(n)),
-        "softmax": ("softmax", softmax(n)),
-        "hybrid": ("hybrid", hybrid(n, 0.0, blocks=1)),
+        "rbf": ("RBF", rbf(n, at_width(size, 10))),
+        "softmax": ("softmax", softmax(n, at_width(size, 6))),
+        "hybrid": ("hybrid", hybrid(n, 0.0, at_width(size, 5), blocks=1)),
     }
     cells = []
     for kind, (label, learner) in kinds.items():
-        base = {**evaluated(size), "learner": learner}
+        base = {**evaluated(size), **narrowed(size), "learner": learner}
         cost = 4.0 if kind == "hybrid" else 1.0
         cells.append(
             Cell(f"{kind}-all", f"{label}: every example is stored", base, group=kind, cost=0.5 * cost)
         )
         for threshold in _THRESHOLDS[kind]:
-            memory = {"admission": "novelty", "novelty_threshold": threshold}
+            memory = {"admission": "novelty", "novelty_threshold": at_width(size, threshold)}
             cells.append(
                 _cell(base, f"{kind}-tau-{threshold}", f"{label}: τ = {threshold}", memory, kind, 1.2 * cost)
             )
@@ -102,7 +104,9 @@ EXPERIMENT = Experiment(
     "is capped at 25, 50 or 75 % of the examples a layer, with every eviction policy.",
     differs="The paper bounds its hybrid layers alone, by τ. The hybrid has one block here (three in the "
     "paper), "
-    "so that its steps, which train all entries, stay affordable.",
+    "so that its steps, which train all entries, stay affordable. T and τ are named as at width 3072 "
+    "(τ is to "
+    "√3072 = 55.4, the length of a query) and multiplied by √(512/3072) at small size.",
     sizes=_SIZES,
     cells=_cells,
     measure=measure_images,

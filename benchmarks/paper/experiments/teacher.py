@@ -10,7 +10,7 @@ from .learners import room
 _SIZES = {
     "full": Size("full", 12_800_000, 10_000, 5),
     "small": Size(
-        "small", 30_000, 2_000, 3, "30,000 examples instead of 12.8 million; 2,000 held out; 3 seeds"
+        "small", 10000, 2000, 3, "10,000 examples instead of 12.8 million; 2,000 held out; 3 seeds"
     ),
     "smoke": Size("smoke", 256, 64, 1),
 }
@@ -126,7 +126,7 @@ EXPERIMENT = Experiment(
     about="Students learn a random network's outputs from inputs on the unit sphere, each seen once. The "
     "numbers "
     "are mean squared errors on fresh inputs; a seed is another teacher.",
-    differs="The small size sees 30,000 examples, 430 times fewer than the paper's. Hyper-parameters are "
+    differs="The small size sees 10,000 examples, 1,280 times fewer than the paper's. Hyper-parameters are "
     "chosen on "
     "teachers that the numbers do not come from.",
     sizes=_SIZES,
