@@ -29,6 +29,10 @@ _POINTS = 50  # of a curve of accuracies before learning
 _TASK = "test"
 
 
+class StoppedError(LaminaError, RuntimeError):
+    """A cell that was asked to stop before its end."""
+
+
 def measure_images(job: Job) -> Measured:
     """Runs a cell over a data set of images."""
     stream = image_stream(job.data, job.size, job.held_out, job.shared, job.settings.get("project"))
@@ -42,12 +46,16 @@ def measure_run(job: Job, stream: Mapping[str, Any], tasks: Mapping[str, Any]) -
       job: the cell.
       stream: settings of its stream.
       tasks: what it is evaluated on, by name; "test" gives the cell's number, others have names of their own.
+
+    Raises:
+      StoppedError: SIGINT or SIGTERM came; what was learnt is committed.
     """
     config = _with_logs(run_config(job, stream, tasks), job.shared / "logs")
     folder = job.work / "run"
     try:
         with _opened(config, folder) as run:
-            run.execute(quiet=True)
+            if not run.execute(quiet=True).finished:
+                raise StoppedError(f"{folder} was stopped and has committed; run the same command to go on")
     except DivergedError as error:
         return {"failed": str(error).partition(":")[2].strip() or str(error)}
     finally:

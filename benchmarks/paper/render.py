@@ -72,8 +72,6 @@ def _page(experiment: Experiment, found: Sequence[Place], written: dict[Path, by
         f"`--size full`), and draw this page again with `python -m benchmarks.paper render`.",
         "",
     ]
-    if not found:
-        lines += ["No cell has been run yet.", ""]
     for place in found:
         lines += _section(place, written, pages)
     return "\n".join(lines)

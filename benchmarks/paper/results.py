@@ -142,9 +142,10 @@ def clear_scratch(place: Place, task: Task) -> None:
 
 
 def places(experiment: Experiment, results: Path = RESULTS) -> list[Place]:
-    """Where results of an experiment lie, full size first."""
+    """Where results of an experiment lie, full size first; a size without any has one place all the same."""
     found = []
     for size in reversed(experiment.sizes):
-        for folder in sorted((results / experiment.name).glob(f"{size}*")):
-            found.append(Place(experiment, size, folder.name.removeprefix(size).removeprefix("-"), results))
+        folders = sorted((results / experiment.name).glob(f"{size}*"))
+        for data in [folder.name.removeprefix(size).removeprefix("-") for folder in folders] or [""]:
+            found.append(Place(experiment, size, data, results))
     return found

@@ -93,7 +93,8 @@ EXPERIMENT = Experiment(
     "trained, "
     "against as many entries that are all trained.",
     differs="The paper trains the parametric layer for 2,000 epochs and the growing one for 50, on all "
-    "images with augmentation (as the full size does; projected images cannot be augmented). T is named as at "
+    "images with augmentation (as the full size does; projected images cannot be augmented). T is "
+    "named as at "
     "width 3072.",
     sizes=_SIZES,
     cells=_cells,
