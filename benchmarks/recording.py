@@ -81,7 +81,8 @@ def measure(case: Case) -> Figures:
       `longest_seconds` of a single call of the recorder, and how many `scrapes` were answered.
     """
     learning = _Learning(case)
-    with tempfile.TemporaryDirectory() as folder, PrometheusExporter(0) as exporter:
+    exporter = PrometheusExporter(0)  # its recorder closes it
+    with tempfile.TemporaryDirectory() as folder:
         with Recorder(Path(folder), "benchmark", "classification", sinks=[exporter]) as recorder:
             with _Scraper(exporter.port) as scraper:
                 rounds = [learning.round(recorder) for _ in range(case.rounds)]

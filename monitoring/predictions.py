@@ -20,6 +20,7 @@ LAYOUT_NAME = "predictions.json"
 Task = Literal["classification", "regression"]
 
 _FORMAT_VERSION = 1
+_NAMES = ("origin", "label", "prediction", "loss")
 _Field = tuple[str, str] | tuple[str, str, tuple[int, ...]]
 
 
@@ -75,6 +76,8 @@ class PredictionLog:
         path = folder / PREDICTIONS_NAME
         fields = record_fields(task, outputs)
         self.dtype = np.dtype(fields)
+        self._records: NDArray[Any] = np.zeros(0, self.dtype)  # the last batch's
+        self._kinds: list[tuple[tuple[int, ...], np.dtype[Any]]] = []  # shapes and types of its arrays
         if position:
             _check_layout(folder, self.dtype, position)
         self._file = AppendFile(path, position)
@@ -98,17 +101,16 @@ class PredictionLog:
           DataError: the arrays do not match each other or the log's layout.
           StorageError: the file system refused; the log is as it was before.
         """
-        origins = np.asarray(origins)
-        records = np.zeros(origins.shape, dtype=self.dtype)
-        for name, values in zip(
-            ("origin", "label", "prediction", "loss"),
-            (origins, labels, predictions, losses),
-            strict=True,
-        ):
-            array = np.asarray(values)
-            _check_array(name, array, records[name])
-            records[name] = array
-        self._file.append(records.tobytes())
+        arrays = [np.asarray(values) for values in (origins, labels, predictions, losses)]
+        kinds = [(array.shape, array.dtype) for array in arrays]
+        if kinds != self._kinds:  # batches are mostly like the one before: they are looked at once
+            records = np.zeros(arrays[0].shape, dtype=self.dtype)
+            for name, array in zip(_NAMES, arrays, strict=True):
+                _check_array(name, array, records[name])
+            self._kinds, self._records = kinds, records
+        for name, array in zip(_NAMES, arrays, strict=True):
+            self._records[name] = array
+        self._file.append(self._records.tobytes())
 
     def position(self) -> int:
         """Returns the bytes appended so far; every one has left this process."""

@@ -347,6 +347,7 @@ def test_columns_of_the_table(tmp_path):
     assert set(reproducible(step)) == {
         "kind",
         "step",
+        "drifts",
         "examples",
         "offset",
         "phase",
