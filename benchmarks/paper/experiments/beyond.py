@@ -10,7 +10,7 @@ from .learners import BATCH, at_width, evaluated, narrowed, rbf, softmax
 _SIZES = {
     "full": Size("full", 50_000, 10_000, 5),
     "small": Size(
-        "small", 8_000, 2_500, 2, "the first 8,000 training images at width 512; 2,500 test images"
+        "small", 4_000, 2_500, 2, "the first 4,000 training images at width 512; 2,500 test images"
     ),
     "smoke": Size("smoke", 160, 64, 1),
 }

@@ -10,7 +10,7 @@ from .learners import BATCH, at_width, evaluated, hybrid, narrowed, rbf, softmax
 _SIZES = {
     "full": Size("full", 50_000, 10_000, 3),
     "small": Size(
-        "small", 8_000, 2_500, 1, "the first 8,000 training images at width 512; 2,500 test images; one seed"
+        "small", 4_000, 2_500, 1, "the first 4,000 training images at width 512; 2,500 test images; one seed"
     ),
     "smoke": Size("smoke", 160, 64, 1),
 }
@@ -103,10 +103,8 @@ EXPERIMENT = Experiment(
     "that "
     "is capped at 25, 50 or 75 % of the examples a layer, with every eviction policy.",
     differs="The paper bounds its hybrid layers alone, by τ. The hybrid has one block here (three in the "
-    "paper), "
-    "so that its steps, which train all entries, stay affordable. T and τ are named as at width 3072 "
-    "(τ is to "
-    "√3072 = 55.4, the length of a query) and multiplied by √(512/3072) at small size.",
+    "paper), so that its steps, which train all entries, stay affordable. T and τ are named as at width 3072, "
+    "where a query's length is 55.4, and multiplied by √(512/3072) at small size.",
     sizes=_SIZES,
     cells=_cells,
     measure=measure_images,

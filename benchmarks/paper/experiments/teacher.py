@@ -54,8 +54,8 @@ def _cells(size: Size) -> Sequence[Cell]:
             {**base, "learner": growing},
             candidates={
                 f"t-{t:g}-beta-{beta:g}": {"learner": {"temperature": t, "value_rate": beta}}
-                for t in (0.1, 1, 3)
-                for beta in (0.1, 0.3, 1.0)
+                for t in (1, 3)
+                for beta in (0.3, 1.0)
             },
             cost=3,
         ),
