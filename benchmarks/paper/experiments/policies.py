@@ -103,7 +103,8 @@ EXPERIMENT = Experiment(
     "that "
     "is capped at 25, 50 or 75 % of the examples a layer, with every eviction policy.",
     differs="The paper bounds its hybrid layers alone, by τ. The hybrid has one block here (three in the "
-    "paper), so that its steps, which train all entries, stay affordable. T and τ are named as at width 3072, "
+    "paper), so that its steps, which train all entries, stay affordable. T and τ are named as at "
+    "width 3072, "
     "where a query's length is 55.4, and multiplied by √(512/3072) at small size.",
     sizes=_SIZES,
     cells=_cells,
