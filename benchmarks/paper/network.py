@@ -50,7 +50,7 @@ def measure_run(job: Job, stream: Mapping[str, Any], tasks: Mapping[str, Any]) -
     Raises:
       StoppedError: SIGINT or SIGTERM came; what was learnt is committed.
     """
-    config = _with_logs(run_config(job, stream, tasks), job.shared / "logs")
+    config = with_logs(run_config(job, stream, tasks), job.shared / "logs")
     folder = job.work / "run"
     try:
         with _opened(config, folder) as run:
@@ -77,7 +77,7 @@ def run_config(job: Job, stream: Mapping[str, Any], tasks: Mapping[str, Any]) ->
     return parse_config({**values, "name": "cell", "seed": job.seed})
 
 
-def _with_logs(config: RunConfig, folder: Path) -> RunConfig:
+def with_logs(config: RunConfig, folder: Path) -> RunConfig:
     """The configuration with streams that are built once for all cells that have them alike."""
     logs = {}
     for phase in phases_of(config):
