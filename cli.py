@@ -97,7 +97,16 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
         "list", parents=[common], help="presets, scenarios, sources, learners and policies"
     )
     show.set_defaults(command=commands.list_all)
-    sections = ("presets", "scenarios", "sources", "learners", "optimisers", "admission", "eviction")
+    sections = (
+        "presets",
+        "scenarios",
+        "sources",
+        "learners",
+        "feed_forwards",
+        "optimisers",
+        "admission",
+        "eviction",
+    )
     show.add_argument("section", nargs="?", choices=sections, help="only this list")
     inspect = parts.add_parser("inspect", parents=[common], help="what a run has learnt and stored")
     inspect.set_defaults(command=commands.inspect)
@@ -109,9 +118,26 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     explain.add_argument("--split", default="test", help="the part the example is in (default: test)")
     explain.add_argument("--index", type=int, default=0, metavar="N", help="its offset there (default: 0)")
     explain.add_argument("--phase", metavar="NAME", help="whose data it is (default: the present phase's)")
-    explain.add_argument("--layer", default="readout", help="whose entries (default: readout)")
+    explain.add_argument("--layer", help="whose entries (default: readout, or else the last growing layer)")
     explain.add_argument("--count", type=_positive, default=5, metavar="K", help="how many (default: 5)")
+    explain.add_argument(
+        "--token", type=int, metavar="N", help="of a text (default: that before the first value)"
+    )
     explain.add_argument("--picture", metavar="FILE.png", help="draw the example and those behind the answer")
+    generate = parts.add_parser("generate", parents=[common], help="go on with a text as a run predicts it")
+    generate.set_defaults(command=commands.generate)
+    generate.add_argument("run_dir", metavar="RUN_DIR")
+    generate.add_argument("--prompt", required=True, metavar="TEXT", help="how the text begins")
+    generate.add_argument(
+        "--words", type=_positive, default=20, metavar="N", help="words to add (default: 20)"
+    )
+    generate.add_argument(
+        "--temperature",
+        type=float,
+        default=0.0,
+        help="how freely words are drawn (default: 0, the likeliest)",
+    )
+    generate.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
     forget = parts.add_parser(
         "forget", parents=[common], help="remove what training examples left in a run's memory"
     )

@@ -113,6 +113,7 @@ def list_all(options: argparse.Namespace) -> int:
     from .continual.presets import PRESETS
     from .continual.scenarios import SCENARIOS
     from .learners.config import LEARNERS
+    from .learners.decoder_config import FEED_FORWARDS
     from .learners.optimisers import OPTIMISERS
     from .memory.policy import ADMISSIONS, EVICTIONS
     from .stream import list_sources
@@ -122,6 +123,7 @@ def list_all(options: argparse.Namespace) -> int:
         "scenarios": SCENARIOS,
         "sources": dict(list_sources()),
         "learners": LEARNERS,
+        "feed_forwards": FEED_FORWARDS,
         "optimisers": OPTIMISERS,
         "admission": ADMISSIONS,
         "eviction": EVICTIONS,
@@ -158,6 +160,7 @@ def explain(options: argparse.Namespace) -> int:
         layer=options.layer,
         count=options.count,
         phase=options.phase,
+        token=options.token,
     )
     if options.picture:
         from .monitoring.pictures import draw_examples
@@ -173,12 +176,29 @@ def _explanation_text(found: "Explanation") -> str:
         f"{'share':>8}  {'amount':>9}  {'similarity':>10}  {'step':>7}  {'phase, offset':>16}  label",
     ]
     for each, near in zip(found.contributions, found.neighbours, strict=True):
-        place, label = ("", "(initial function)") if near is None else (near.place, found.name(near.y))
+        place, label = ("", "(initial function)") if near is None else (near.place, found.behind(near))
         lines.append(
             f"{each.share:>+8.2%}  {each.amount:>+9.4f}  {each.similarity:>10.4g}  {each.created:>7,}  "
             f"{place:>16}  {label}"
         )
     return "\n".join(lines)
+
+
+def generate(options: argparse.Namespace) -> int:
+    _prepare_jax()
+    from .continual.texts import go_on
+
+    if not options.temperature >= 0:
+        raise ConfigError(f"--temperature: expected a number of at least 0; found {options.temperature}")
+    found = go_on(
+        Path(options.run_dir),
+        options.prompt,
+        words=options.words,
+        temperature=options.temperature,
+        seed=options.seed,
+    )
+    print(json.dumps(found.values()) if options.json else f"{found.prompt} {found.text}")
+    return 0
 
 
 def forget(options: argparse.Namespace) -> int:

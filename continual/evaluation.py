@@ -1,57 +1,25 @@
-"""Scores: how predictions become accuracies and losses, before learning and on held-out data."""
+"""Held-out data, and how a learner's predictions for it are scored."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from ..errors import ConfigError, LaminaError
 from ..learners import Learner, State, Task
-from ..stream import StreamConfig, open_source, read_good
+from ..stream import StreamConfig, no_knowledge_level, open_source, read_good
 from ..stream.schema import Array, Schema
 from .preparing import Preparation, Prepare
+from .scores import Score, score
 
 PART = 2048  # held-out examples that are read and predicted at once
 
 
-@dataclass(frozen=True)
-class Score:
-    """Sums over examples, so that scores of parts add up to the score of the whole."""
-
-    examples: int = 0
-    correct: int = 0
-    loss: float = 0.0  # sum of the examples' losses
-
-    def __add__(self, other: "Score") -> "Score":
-        return Score(self.examples + other.examples, self.correct + other.correct, self.loss + other.loss)
-
-    def accuracy(self, task: Task) -> float | None:
-        """Share predicted right; None for regression and for no examples."""
-        return self.correct / self.examples if task.classification and self.examples else None
-
-    def mean_loss(self) -> float | None:
-        """None for no examples."""
-        return self.loss / self.examples if self.examples else None
-
-
-def predictions(task: Task, outputs: Array) -> Array:
-    """What outputs [B, C] predict: class indices [B] int32, or values ([B] where C is 1, else [B, C])."""
-    if task.classification:
-        classes: Array = np.argmax(outputs, axis=1).astype(np.int32)
-        return classes
-    values: Array = outputs[:, 0] if task.outputs == 1 else outputs
-    return values
-
-
-def score(task: Task, outputs: Array, losses: Array, y: Array) -> Score:
-    """The score of outputs [B, C] with losses [B] against targets y."""
-    correct = int(np.sum(predictions(task, outputs) == y)) if task.classification else 0
-    return Score(len(y), correct, float(np.sum(losses, dtype=np.float64)))
-
-
 def task_of(schema: Schema) -> Task:
     """The learner's task on a stream."""
+    if schema.vocabulary is not None:
+        return Task(len(schema.vocabulary), classification=True, attributes=schema.attributes)
     if schema.classes is None:
         return Task(schema.y.size, classification=False)
     return Task(len(schema.classes), classification=True)
@@ -85,13 +53,16 @@ class HeldOut:
             )
         self.length = length
         self._prepare = Preparation(stream, self.schema)
+        of_people = stream.source.partition(":")[0] == "biography"
+        # Attribute loss of somebody who knows nobody; None where it is not known.
+        self.no_knowledge_level = no_knowledge_level(stream) if of_people else None
 
     @property
     def schema(self) -> Schema:
         """Shapes and types of its examples."""
         return self._source.schema
 
-    def outputs(
+    def answers(
         self,
         learner: Learner,
         state: State,
@@ -99,14 +70,15 @@ class HeldOut:
         *,
         examples: int | None = None,
         rows: int = 0,
-    ) -> Iterator[tuple[Array, Array]]:
-        """Answers to held-out examples, [n, C], and their targets, part by part (see `evaluate`)."""
+    ) -> Iterator[tuple[Any, Array, Array]]:
+        """Kept outputs for held-out examples, their losses [n] and targets, part by part (see `evaluate`)."""
         stop = min(self.length, examples or self.length)
         for start in range(0, stop, PART):
             x, y = read_good(self._source, start, min(start + PART, stop), self._on_bad_input)
             x = self._prepare(x, running)
-            padding = np.zeros((max(0, rows - len(x)), *x.shape[1:]), x.dtype)
-            yield learner.predict(state, np.concatenate([x, padding]))[: len(x)], y
+            found, count = learner.answer(state, _padded(x, rows), _padded(y, rows)), len(x)
+            outputs, losses = jax.tree.map(lambda column, n=count: column[:n], found)
+            yield outputs, losses, y
 
     def evaluate(
         self,
@@ -130,7 +102,11 @@ class HeldOut:
           DataError: an example is bad, and the stream's `on_bad_input` is not "skip".
         """
         total = Score()
-        for outputs, y in self.outputs(learner, state, running, examples=examples, rows=rows):
-            losses = np.asarray(learner.task.loss(jnp.asarray(outputs), jnp.asarray(y)))
+        for outputs, losses, y in self.answers(learner, state, running, examples=examples, rows=rows):
             total = total + score(learner.task, outputs, losses, y)
         return total
+
+
+def _padded(rows: Array, least: int) -> Array:
+    """Rows [n, …], the last one repeated until there are `least`."""
+    return np.concatenate([rows, np.repeat(rows[-1:], max(0, least - len(rows)), axis=0)])

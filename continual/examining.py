@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..monitoring import EvaluationRow
-from .evaluation import PART, Score
+from .evaluation import PART
 from .process_memory import release_free_memory
+from .scores import Score
 from .tasks import examples_on_the_way, own_task
 from .timing import Stopwatch
 
@@ -93,6 +94,9 @@ class Examiner:
                 loss=score.mean_loss(),
                 evaluated_examples=score.examples,
                 evaluation_seconds=seconds,
+                attribute_loss=score.attribute_loss(),
+                attributes=score.by_attribute(run.learner.task),
+                no_knowledge_level=run.tasks[name].no_knowledge_level,
             )
         )
         return score

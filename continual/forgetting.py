@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import MissingDataError
+from ..learners.language import Tokens
 from .effective import columns_of
-from .evaluation import predictions
 from .run import Run
+from .scores import predictions
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Forgotten:
 
     entries: Mapping[str, int]  # entries removed, by layer
     examples: int  # held-out examples asked before and after, over all tasks
-    largest_change: float | None  # of an answer: Euclidean norm of the difference of outputs
+    # Of an answer: Euclidean norm of the difference of outputs, of texts that of the words' losses.
+    largest_change: float | None
     mean_change: float | None
     predictions_changed: int | None  # of classifications
 
@@ -66,25 +68,33 @@ def _require_known(run: Run, wanted: np.ndarray) -> None:
         )
 
 
-def _answers(run: Run, examples: int) -> np.ndarray:
-    """[n, C] of all tasks' first held-out examples."""
-    parts = [
+def _answers(run: Run, examples: int) -> list[Any]:
+    """Kept outputs for all tasks' first held-out examples, part by part."""
+    return [
         outputs
         for task in run.tasks.values()
-        for outputs, _ in task.outputs(run.learner, run.state, run.reader.prepare, examples=examples)
+        for outputs, _, _ in task.answers(run.learner, run.state, run.reader.prepare, examples=examples)
     ]
-    return np.concatenate(parts) if parts else np.empty((0, run.learner.task.outputs))
 
 
-def _compared(entries: Mapping[str, int], before: np.ndarray, after: np.ndarray, run: Run) -> Forgotten:
-    if not len(before):
+def _compared(entries: Mapping[str, int], before: list[Any], after: list[Any], run: Run) -> Forgotten:
+    if not before:
         return Forgotten(entries, 0, None, None, None)
-    task, change = run.learner.task, np.linalg.norm(after - before, axis=1)
-    changed = int(np.sum(predictions(task, before) != predictions(task, after)))
+    task, pairs = run.learner.task, list(zip(before, after, strict=True))
+    change = np.concatenate([np.linalg.norm(_numbers(b) - _numbers(a), axis=1) for b, a in pairs])
+    changed = sum(
+        int(np.sum((predictions(task, b) != predictions(task, a)).reshape(len(_numbers(b)), -1).any(axis=1)))
+        for b, a in pairs
+    )
     return Forgotten(
         entries,
-        len(before),
+        len(change),
         float(change.max()),
         float(change.mean()),
         changed if task.classification else None,
     )
+
+
+def _numbers(outputs: Any) -> np.ndarray:
+    """[n, C] of kept outputs."""
+    return np.asarray(outputs.losses if isinstance(outputs, Tokens) else outputs)

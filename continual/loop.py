@@ -5,10 +5,9 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..durable import storage_errors
@@ -22,12 +21,12 @@ from .acting import act
 from .consolidating import consolidate
 from .detecting import errors_of
 from .effective import effective_weights
-from .evaluation import Score, predictions, score
 from .examining import Examiner
 from .finite import require_finite
 from .phase_config import MemoryAction
 from .process_memory import release_free_memory
 from .run_config import END_TAG
+from .scores import Score, recorded, score
 from .summary import summarise
 from .timing import StepTimes, Stopwatch
 from .what_if import what_if
@@ -170,8 +169,7 @@ class Loop:
         """Predicts a batch whose labels have not arrived; they are looked at to score it."""
         run = self._run
         with self._watch.part("compute"):
-            outputs = run.learner.predict(run.state, batch.x)
-        losses = np.asarray(run.learner.task.loss(jnp.asarray(outputs), jnp.asarray(batch.y)))
+            outputs, losses = run.learner.answer(run.state, batch.x, batch.y)
         self._score(batch, batch.origins + run.stage.span.start, outputs, losses)
 
     def _update(self, batch: Batch, *, predicted: bool) -> None:
@@ -190,9 +188,10 @@ class Loop:
         losses, origins = np.asarray(result.losses), lesson.origins[:count]
         require_finite(run.state.step, "losses", [losses])
         if not predicted:
-            self._score(batch, origins, np.asarray(result.outputs)[:count], losses[:count])
+            outputs = jax.tree.map(lambda found: np.asarray(found)[:count], result.outputs)
+            self._score(batch, origins, outputs, losses[:count])
         for layer, distances in result.nearest.items():
-            run.recorder.distances(layer, distances[:count])
+            run.recorder.distances(layer, distances[_rows_of(result.examples.get(layer), count)])
         if shape not in run.progress.shapes:
             release_free_memory()  # of the compilation
         run.replay.saw(run.state.step, origins, batch.y)
@@ -206,15 +205,14 @@ class Loop:
         kind = "replay " if replays else ""
         return f"{self._run.stage.label}{kind}{batch}x{'+'.join(map(str, capacities))}"
 
-    def _score(self, batch: Batch, origins: Array, outputs: Array, losses: Array) -> None:
+    def _score(self, batch: Batch, origins: Array, outputs: Any, losses: Array) -> None:
         """Scores and records predictions of the stream's own examples, made before learning from them."""
         run = self._run
-        predicted = predictions(run.learner.task, outputs)
-        labels = batch.y.reshape(predicted.shape)
+        labels, predicted = recorded(run.learner.task, outputs, batch.y)
         run.recorder.predictions(origins, labels, predicted, losses)
         drifts = run.drift_watch.see(errors_of(labels, predicted, losses))
         run.progress = run.progress.predicted(
-            score(run.learner.task, outputs, losses, labels),
+            score(run.learner.task, outputs, losses, batch.y),
             batch.offset,
             run.reader.skipped,
             origins[drifts].tolist(),
@@ -275,3 +273,8 @@ class Loop:
         entries = sum(memory.entries for memory in run.state.memories.values())
         accuracy = run.progress.phase.accuracy(run.learner.task)
         self._line.update(run.state.step, run.progress.phase.examples, entries, accuracy)
+
+
+def _rows_of(examples: jax.Array | None, count: int) -> slice | np.ndarray:
+    """A layer's rows that belong to the first `count` examples of a batch."""
+    return slice(count) if examples is None else np.asarray(examples) < count

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..learners import State, initial_key
+from ..learners import State, Task, initial_key
 from ..memory.spill import clear_spilled
 from ..memory.store import Store
 from ..monitoring import Recorder, Sink
+from ..monitoring.predictions import Task as PredictedKind
 from ..stream import LogBuilder
 from .beginning import first_progress
 from .building import check_learners, prepare_jax
@@ -115,12 +116,18 @@ def open_recorder(
     return Recorder(
         directory,
         config.name,
-        "classification" if task.classification else "regression",
+        _kind(task),
         outputs=task.outputs,
         positions=positions,
         sinks=sinks,
         facts=facts(stage.learner, stage.reader.log.total),
     )
+
+
+def _kind(task: Task) -> PredictedKind:
+    if task.language:
+        return "language"
+    return "classification" if task.classification else "regression"
 
 
 def _open_store(path: Path, origin: Origin | None) -> Store:

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from ..errors import ConfigError
+from .biography_presets import LARGE, SMALL, SMALL_RBF, SMOKE
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,18 @@ PRESETS: dict[str, Preset] = {
                         "memory": _CIFAR_MEMORY},
             "scenario": _SPLIT,
         },
+    ),
+    "biography-smoke": Preset(
+        "120 steps on texts about 32 people, then 30 on others: checks that all runs; seconds", SMOKE
+    ),
+    "biography-small": Preset(
+        "a decoder learns facts about 1,024 people, then others; minutes; set learner.ffn", SMALL
+    ),
+    "biography-small-rbf": Preset(
+        "the same with a growing RBF layer in the second place, a quarter of the steps; minutes", SMALL_RBF
+    ),
+    "biography-16k": Preset(
+        "16,384 people, a decoder of width 512, batches of 128 texts of 512 words; for accelerators", LARGE
     ),
     "cifar10-online-rbf": Preset(
         "CIFAR-10, one pass without augmentation, 2 growing RBF blocks and readout (paper, Fig. 2 right)",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .counts import Totals
-from .evaluation import Score
+from .scores import Score
 from .spans import Span
 
 Scores = Mapping[str, Score]  # by task
@@ -42,7 +42,7 @@ class Progress:
         """Plain values; `from_json` reads them back exactly."""
         values = dict(vars(self))
         for name in _SCORES:
-            values[name] = vars(values[name])
+            values[name] = _plain_score(values[name])
         values["untrained"] = _plain(self.untrained)
         values["matrix"] = [_plain(row) for row in self.matrix]
         values["spans"] = [span.to_json() for span in self.spans]
@@ -54,7 +54,7 @@ class Progress:
         return cls(
             **{
                 **values,
-                **{name: Score(**values[name]) for name in _SCORES},
+                **{name: _score(values[name]) for name in _SCORES},
                 "shapes": tuple(values["shapes"]),
                 "totals": {name: tuple(counts) for name, counts in values["totals"].items()},
                 "untrained": _scores(values.get("untrained", {})),
@@ -106,8 +106,18 @@ _SCORES = ("phase", "window", "evaluation")
 
 
 def _plain(scores: Scores) -> dict[str, Any]:
-    return {task: vars(score) for task, score in scores.items()}
+    return {task: _plain_score(score) for task, score in scores.items()}
 
 
 def _scores(values: Mapping[str, Any]) -> dict[str, Score]:
-    return {task: Score(**score) for task, score in values.items()}
+    return {task: _score(score) for task, score in values.items()}
+
+
+def _plain_score(score: Score) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(score).items()}
+
+
+def _score(values: Mapping[str, Any]) -> Score:
+    """The score of plain values, also those of a version that knew fewer fields."""
+    plain: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+    return Score(**plain)

@@ -16,7 +16,7 @@ from ..stream.schema import Array
 from .effective import columns_of
 from .phase_config import ReplayConfig
 
-_LAYER = "readout"  # whose entries "memory" asks: every growing network has it
+_LAYER = "readout"  # whose entries "memory" asks, if the network has a growing one; else those of all layers
 
 
 class Buffer(Protocol):
@@ -126,9 +126,10 @@ class Replay:
         Args:
           step: the step that learnt from it.
           origins: [B].
-          labels: [B] class indices, or any targets of a regression.
+          labels: [B] class indices, or any other targets.
         """
-        classes = labels if labels.dtype.kind in "iu" else np.zeros(len(labels), np.int64)
+        labelled = labels.dtype.kind in "iu" and labels.ndim == 1
+        classes = labels if labelled else np.zeros(len(labels), np.int64)
         for name, buffer in self._buffers.items():
             draw = generator(self._seed, f"replay buffer {name}", step)
             for origin, label in zip(origins.tolist(), classes.tolist(), strict=True):
@@ -171,14 +172,16 @@ def _name(config: ReplayConfig) -> str:
 
 
 def _of_memory(state: State) -> Array:
-    """The origins of the readout's live entries, each once."""
-    if _LAYER not in state.memories:
+    """The origins of the live entries, each once."""
+    if not state.memories:
         raise ConfigError(
             "replay.kind 'memory' asks a growing layer's entries; found a learner without any: choose another"
         )
+    asked = [state.memories[_LAYER]] if _LAYER in state.memories else list(state.memories.values())
     found = [
         columns["origin"][columns["created"] > INITIAL]
-        for columns in columns_of(state.memories[_LAYER], ("created", "origin"))
+        for memory in asked
+        for columns in columns_of(memory, ("created", "origin"))
     ]
     origins = np.concatenate(found)
     return np.unique(origins[origins >= 0])

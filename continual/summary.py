@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from ..learners.costs import decoder_costs
 from ..monitoring import Summary, installed_versions
 from .outcome import continual_values
 from .process_memory import peak_rss_bytes
@@ -31,4 +32,16 @@ def summarise(run: "Run", times: StepTimes) -> Summary:
         seed=run.config.seed,
         versions=installed_versions(),
         drifts=progress.drifts,
+        attribute_loss=progress.evaluation.attribute_loss(),
+        attributes=progress.evaluation.by_attribute(task) if progress.evaluation.examples else None,
+        costs=_costs(run),
     )
+
+
+def _costs(run: "Run") -> dict[str, dict[str, int]] | None:
+    if not run.learner.task.language:
+        return None
+    entries = {name: memory.entries for name, memory in run.state.memories.items()}
+    network = run.learner.network(run.state)
+    found = decoder_costs(network, entries, run.reader.log.schema.x.shape[0])
+    return {name: {"flops": cost.flops, "bytes": cost.bytes} for name, cost in found.items()}

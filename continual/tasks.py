@@ -74,7 +74,7 @@ def check_schemas(schema: Schema, others: Mapping[str, Schema]) -> None:
       others: by what they are called.
 
     Raises:
-      ConfigError: x, y or the classes have another size.
+      ConfigError: x, y or the classes have another size, or words are others.
     """
     for name, other in others.items():
         found = (other.x.size, other.y.shape, len(other.classes or ()))
@@ -83,4 +83,9 @@ def check_schemas(schema: Schema, others: Mapping[str, Schema]) -> None:
             raise ConfigError(
                 f"{name}: expected (numbers per example, shape of y, classes) {expected} as in the first "
                 f"phase; found {found}: choose a stream of the same kind, or declare stream.classes"
+            )
+        if (other.vocabulary, other.attributes) != (schema.vocabulary, schema.attributes):
+            raise ConfigError(
+                f"{name}: expected the same words, and attributes, as in the first phase; found others: "
+                f"give its stream the same lists of words"
             )

@@ -29,7 +29,7 @@ _MOST_SAMPLED = 256  # entries whose nearest earlier key is looked for
 _FEWEST_SAMPLED = 16
 _WORK = 2e10  # multiplications that looking for them may take
 _CHUNK_ROWS = 8192
-_BOUNDED = {"rbf", "laplace", "matern32", "matern52", "rational_quadratic", "cosine"}  # φ ≤ 1
+_BOUNDED = {"rbf", "laplace", "matern32", "matern52", "rational_quadratic", "cosine", "decoder"}  # φ ≤ 1
 
 
 def what_if(run_dir: Path) -> dict[str, Any]:

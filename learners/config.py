@@ -9,6 +9,7 @@ import optax
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass as config
 
+from ..errors import ConfigError
 from ..memory.kernels import (
     RBF,
     Cosine,
@@ -23,6 +24,7 @@ from ..memory.kernels import (
 )
 from ..memory.policy import MemoryConfig
 from ..memory.sharding import ONE_DEVICE, Shards
+from .decoder_config import DecoderConfig, build_decoder
 from .layers import GrowingLayer, GrowingSpec
 from .learner import Learner
 from .losses import Task
@@ -50,6 +52,7 @@ LEARNERS: dict[str, str] = {
     "cosine": f"the same with the cosine kernel; {_GROWS}",
     "knn": "soft nearest neighbours of the inputs; grows: the readout, by targets; trained: nothing",
     "mlp": "parametric residual MLP (Eq. 12); grows: nothing; trained: all weights, by an optimiser",
+    "decoder": "decoder of texts; grows: feed-forward parts of kind rbf; trained: all else, by an optimiser",
     "parametric_softmax": "softmax layers of fixed size (F.5); grows: nothing; trained: all entries",
 }
 
@@ -207,7 +210,7 @@ KernelConfig = (
     | PolynomialConfig
 )
 LearnerConfig = Annotated[
-    KernelConfig | SoftmaxConfig | GaugeConfig | NeighboursConfig | ParametricConfig,
+    KernelConfig | SoftmaxConfig | GaugeConfig | NeighboursConfig | ParametricConfig | DecoderConfig,
     Field(discriminator="kind"),
 ]
 
@@ -236,6 +239,10 @@ def build_learner(
     Raises:
       ConfigError: a byte budget is too small, or does not go with the memory's other policies.
     """
+    if isinstance(config, DecoderConfig):
+        return build_decoder(config, task=task, seed=seed, shards=shards, spill_folder=spill_folder)
+    if task.language:
+        raise ConfigError(f"learner.kind {config.kind!r} cannot learn texts: set it to decoder")
     if isinstance(config, ParametricConfig):
         return build_parametric(config, features=features, task=task, seed=seed)
     if isinstance(config, NeighboursConfig):

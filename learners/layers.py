@@ -20,6 +20,7 @@ from ..memory.plan import SCORES_BUDGET_BYTES
 from ..memory.policy import MemoryConfig
 from ..memory.retrieval import retrieve
 from ..memory.tiers import Tiers, retrieve_tiers
+from .language import Places, TokenConfig
 from .rules import GrowingRule
 from .schedules import Rate, highest
 from .training import EntryTraining
@@ -41,6 +42,7 @@ class GrowingSpec:
     momentum_on: Literal["both", "values"] = "both"  # whether weights have momentum too
     seed: int = 0  # of what the memory's policies draw at random
     training: EntryTraining | None = None  # trains the stored entries too (hybrid layers); None: they stay
+    tokens: TokenConfig | None = None  # which tokens of a text are read and stored; None: rows are examples
 
     @property
     def fades(self) -> bool:
@@ -55,9 +57,9 @@ class GrowingLayer(nnx.Module):
         self.name = name
         self.spec = spec
 
-    def __call__(self, queries: jax.Array, recall: "Recall") -> jax.Array:
-        """Retrieves [B, F] for queries [B, D]."""
-        return recall(self, queries)
+    def __call__(self, queries: jax.Array, recall: "Recall", places: Places | None = None) -> jax.Array:
+        """Retrieves [R, F] for queries [R, D]; without `places` row i is example i of the batch."""
+        return recall(self, queries, places)
 
 
 @dataclass
@@ -75,10 +77,15 @@ class Recall:
     scores_budget_bytes: int = SCORES_BUDGET_BYTES  # most bytes of scores of a layer at any time
     queries: dict[str, jax.Array] = field(default_factory=dict)
     outputs: dict[str, jax.Array] = field(default_factory=dict)
-    # Squared distances to the nearest keys, [B], of memories with a cold part whose admission asks for them.
+    # Squared distances to the nearest keys, [R], of memories with a cold part whose admission asks for them.
     nearest: dict[str, jax.Array] = field(default_factory=dict)
+    # Numbers of the tokens whose next word belongs to a value, as `Task.places` gives them; None: not known.
+    values: jax.Array | None = None
+    places: dict[str, Places] = field(default_factory=dict)  # of the rows of layers that read tokens
 
-    def __call__(self, layer: GrowingLayer, queries: jax.Array) -> jax.Array:
+    def __call__(self, layer: GrowingLayer, queries: jax.Array, places: Places | None = None) -> jax.Array:
+        if places is not None:
+            self.places[layer.name] = places
         return self.note(layer.name, queries, self._retrieve(layer, queries))
 
     def note(self, name: str, queries: jax.Array, output: jax.Array) -> jax.Array:

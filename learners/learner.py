@@ -20,9 +20,8 @@ from flax import nnx
 
 from ..errors import ConfigError
 from ..memory import cold_policies
-from ..memory.coefficients import CoefficientTable, block_coefficients
-from ..memory.cold import ColdPart
-from ..memory.database import COUNTERS, Database
+from ..memory.coefficients import block_coefficients
+from ..memory.database import COUNTERS
 from ..memory.explain import Contribution, explain
 from ..memory.plan import SCORES_BUDGET_BYTES
 from ..memory.retrieval import retrieve
@@ -30,20 +29,17 @@ from ..memory.sharding import ONE_DEVICE, Shards
 from ..memory.spill import Budget, SpillFolder
 from ..memory.tiers import Tiers, retrieve_tiers
 from .dense import DenseSignals, signal_trees, weight_names
-from .growth import Candidates, candidates
 from .keeper import Keeper, maintenance_due
-from .layers import GrowingSpec, Recall
+from .layers import GrowingSpec
 from .losses import Task
 from .networks import Network
-from .rules import Rates
 from .state import Examples, Memory, Result, State
-from .training import Columns, trained_columns
+from .steps import Asked, Steps, cold_of, learnt_of
 
 # Examples of one call that predicts: more make it no faster, and every number of them is compiled.
 _PREDICTED_AT_ONCE = 1024
+_TOKENS_AT_ONCE = 8192  # the same of texts, whose outputs are a number per token and word
 _QUERIES_BYTES = 2**28  # of the queries of one layer in a pass over the disk
-_Entries = Mapping[str, tuple[Columns, ...]]  # by layer, per block: the columns that are trained
-_ALL_HOT: Mapping[str, ColdPart] = {}  # no memory has a cold part
 _FISHER_EXAMPLES = 32  # whose gradients of all parameters are held at once
 
 
@@ -82,16 +78,20 @@ class Learner:
             name: Keeper(layer.spec, self._budget(layer.spec), partial(self._spill_folder.write, name))
             for name, layer in self.layers.items()
         }
-        self.scores_budget_bytes = scores_budget_bytes
         self._graph, self._parameters = nnx.split(network)
+        self._steps = Steps(self._graph, task, self.layers, self._dense, scores_budget_bytes)
         self._weight_names = weight_names(network, self._parameters)
         self._optimiser = optax.with_extra_args_support(optimiser or optax.identity())
-        self._learn = jax.jit(self._learn_step)
-        self._predict = jax.jit(self._predict_step)
-        self._trace = jax.jit(self._trace_step)
+        self._learn = jax.jit(self._steps.learn)
+        self._predict = jax.jit(self._steps.predict)
+        self._answer = jax.jit(self._steps.answer)
+        self._trace = jax.jit(self._steps.trace)
         self._train = jax.jit(self._train_step, donate_argnums=(0, 1))
-        self._squares = jax.jit(self._squares_step)
+        self._squares = jax.jit(self._steps.squares)
         self._frozen: frozenset[str] = frozenset()
+        # Whether a step needs to know where values stand: their number is in the shape of what is compiled.
+        policies = [layer.spec.tokens for layer in self.layers.values() if layer.spec.tokens is not None]
+        self._marked = any("values" in (policy.reading, policy.admission) for policy in policies)
 
     def freeze(self, names: Iterable[str]) -> None:
         """Leaves parts as they are from now on: updates predict, but add nothing there and let nothing fade.
@@ -121,19 +121,51 @@ class Learner:
         return State(0, memories, parameters, self._optimiser.init(parameters))
 
     def predict(self, state: State, x: np.ndarray) -> np.ndarray:
-        """Outputs [n, C] for examples x [n, …]."""
-        databases, tables, cold = self._databases(state), self._tables(state), self._cold(state)
-        predict = partial(self._predict_step, cold=cold) if cold else self._predict
-        size = max(1, min(self._query_block(state), len(x)))
+        """Outputs [n, C] for examples x [n, …], or [n, T, C] for texts.
+
+        Raises:
+          ConfigError: a layer is read only where the targets say.
+        """
+        learnt, cold = learnt_of(state), cold_of(state)
+        predict = partial(self._steps.predict, cold=cold) if cold else self._predict
+        size = self._at_once(state, x)
         outputs = []
         for start in range(0, len(x), size):
             chunk = x[start : start + size]
-            padded = np.concatenate([chunk, np.zeros((size - len(chunk), *x.shape[1:]), x.dtype)])
-            output = predict(databases, tables, state.parameters, self._floating(padded))
+            output = predict(learnt, Asked(self._inputs(_filled(chunk, size, 0))))
             outputs.append(np.asarray(output[: len(chunk)]))
         if not outputs:
             return np.empty((0, self.task.outputs), self._floating_type)
         return np.concatenate(outputs)
+
+    def answer(self, state: State, x: np.ndarray, y: np.ndarray) -> tuple[Any, np.ndarray]:
+        """What is kept of the outputs for examples whose targets are known, and their losses.
+
+        Args:
+          state: the state, which stays usable.
+          x: [n, …], n ≥ 1.
+          y: [n, …].
+
+        Returns:
+          Outputs [n, C], or of texts `Tokens`, as arrays of numpy; and losses [n].
+        """
+        learnt, cold = learnt_of(state), cold_of(state)
+        answer = partial(self._steps.answer, cold=cold) if cold else self._answer
+        size, filling = self._at_once(state, x), -1 if self.task.language else 0
+        chunks = [slice(start, start + size) for start in range(0, len(x), size)]
+        places = max((len(self.task.places(y[chunk])) for chunk in chunks), default=1) if self._marked else 1
+        parts = []
+        for chunk in chunks:
+            asked = self._asked(_filled(x[chunk], size, 0), _filled(y[chunk], size, filling), places)
+            found, count = answer(learnt, asked), len(x[chunk])
+            parts.append(jax.tree.map(lambda column, n=count: np.asarray(column)[:n], found))
+        joined: tuple[Any, np.ndarray] = jax.tree.map(lambda *each: np.concatenate(each), *parts)
+        return joined
+
+    @property
+    def network_graph(self) -> tuple[Any, Any]:
+        """The network's structure and its initial parameters, which `nnx.merge` makes a network of."""
+        return self._graph, self._parameters
 
     def network(self, state: State) -> Network:
         """A copy of the network with a state's parameters."""
@@ -159,7 +191,15 @@ class Learner:
         return np.asarray(answers)
 
     def explain(
-        self, state: State, x: np.ndarray, layer: str, *, count: int = 5, output: int | None = None
+        self,
+        state: State,
+        x: np.ndarray,
+        layer: str,
+        *,
+        count: int = 5,
+        output: int | None = None,
+        y: np.ndarray | None = None,
+        token: int = 0,
     ) -> list[Contribution]:
         """The entries of a growing layer that contributed most to its answer for one example.
 
@@ -169,9 +209,11 @@ class Learner:
           layer: the layer's name.
           count: how many entries.
           output: measure along this output of the layer, for the readout a class; None: along its answer.
+          y: the example's targets, for layers that are read only where they say.
+          token: which token of a text.
 
         Raises:
-          ConfigError: there is no such layer or output.
+          ConfigError: there is no such layer or output, or the layer is not read at the token.
         """
         if layer not in self.layers:
             raise ConfigError(f"expected a growing layer among {', '.join(self.layers)}; found {layer!r}")
@@ -179,18 +221,18 @@ class Learner:
         last = spec.value_features - 1
         if output is not None and not 0 <= output <= last:
             raise ConfigError(f"expected an output of {layer} from 0 to {last}; found {output}")
-        cold = self._cold(state)
-        trace = partial(self._trace_step, cold=cold) if cold else self._trace
-        queries = trace(
-            self._databases(state), self._tables(state), state.parameters, self._floating(x[None])
-        )
+        cold = cold_of(state)
+        trace = partial(self._steps.trace, cold=cold) if cold else self._trace
+        asked = Asked(self._inputs(x[None])) if y is None else self._asked(x[None], y[None])
+        traced = trace(learnt_of(state), asked)[layer]
+        row = 0 if traced.places is None else _row_of(traced.places.token, token, layer)
         memory = state.memories[layer]
         direction = None if output is None else jax.nn.one_hot(output, spec.value_features)
         return explain(
             spec.kernel,
             memory.database,
             memory.table,
-            queries[layer][0],
+            traced.queries[row],
             count=count,
             direction=direction,
             cold=memory.cold,
@@ -211,20 +253,14 @@ class Learner:
           The next state, and what was predicted and changed.
         """
         step = state.step + 1
-        y = jnp.asarray(batch.y) if self.task.classification else self._floating(batch.y)
-        cold = self._cold(state)
+        cold = cold_of(state)
         # Reading the disk is no part of a compiled program: with a cold part, each operation is one.
-        learn = partial(self._learn_step, cold=cold) if cold else self._learn
+        learn = partial(self._steps.learn, cold=cold) if cold else self._learn
         rates = {name: layer.spec.rule.rates(state.step) for name, layer in self.layers.items()}
-        outputs, losses, offered, gradients, dense, by_entry = learn(
-            self._databases(state),
-            self._tables(state),
-            state.parameters,
-            rates,
-            self._floating(batch.x),
-            y,
-            None if weights is None else self._floating(weights),
-        )
+        asked = self._asked(batch.x, batch.y)
+        if weights is not None:
+            asked = asked._replace(weights=self._floating(weights))
+        outputs, losses, offered, gradients, dense, by_entry = learn(learnt_of(state), rates, asked)
         memories: dict[str, Memory] = {}
         changes: dict[str, jax.Array] = {}
         origins = jnp.asarray(batch.origins, jnp.int32)
@@ -233,7 +269,7 @@ class Learner:
                 memories[name], changes[name] = memory.held(), jnp.zeros(len(COUNTERS), jnp.int32)
                 continue
             memories[name], changes[name] = self.keepers[name].grow(
-                memory, offered[name], origins, step, by_entry.get(name)
+                memory, offered[name], offered[name].origins(origins), step, by_entry.get(name)
             )
         parameters, optimiser = state.parameters, state.optimiser
         if jax.tree.leaves(parameters) and "parameters" not in self._frozen:
@@ -242,7 +278,8 @@ class Learner:
         nearest = {
             name: o.decision.distance for name, o in offered.items() if o.decision.distance is not None
         }
-        result = Result(outputs, losses, changes, bounds, nearest, seconds, dense)
+        examples = {name: o.examples for name, o in offered.items() if o.examples is not None}
+        result = Result(outputs, losses, changes, bounds, nearest, seconds, dense, examples)
         return State(step, memories, parameters, optimiser), result
 
     def squared_gradients(self, state: State, x: np.ndarray, y: np.ndarray) -> Any:
@@ -259,14 +296,7 @@ class Learner:
         total: Any = None
         for start in range(0, len(x), _FISHER_EXAMPLES):
             part = slice(start, start + _FISHER_EXAMPLES)
-            targets = jnp.asarray(y[part]) if self.task.classification else self._floating(y[part])
-            found = self._squares(
-                self._databases(state),
-                self._tables(state),
-                state.parameters,
-                self._floating(x[part]),
-                targets,
-            )
+            found = self._squares(learnt_of(state), self._inputs(x[part]), self._targets(y[part]))
             total = found if total is None else jax.tree.map(jnp.add, total, found)
         return jax.tree.map(lambda sums: sums / len(x), total)
 
@@ -288,6 +318,15 @@ class Learner:
         return replace(state, memories=memories), counts
 
     @property
+    def scores_budget_bytes(self) -> int:
+        """Most bytes of scores of a layer on a device at any time, in programs compiled from now on."""
+        return self._steps.scores_budget_bytes
+
+    @scores_budget_bytes.setter
+    def scores_budget_bytes(self, budget: int) -> None:
+        self._steps.scores_budget_bytes = budget
+
+    @property
     def compilations(self) -> int:
         """How many times the training step was compiled so far in this process."""
         count: int = self._learn._cache_size()  # type: ignore[attr-defined]
@@ -295,7 +334,7 @@ class Learner:
 
     def drop_programs(self) -> None:
         """Frees the compiled programs: after growth those of smaller capacities are never used again."""
-        for program in (self._learn, self._predict, self._trace):
+        for program in (self._learn, self._predict, self._answer, self._trace):
             program.clear_cache()  # type: ignore[attr-defined]
 
     @cached_property
@@ -305,20 +344,30 @@ class Learner:
     def _floating(self, x: np.ndarray) -> jax.Array:
         return jnp.asarray(x, self._floating_type)
 
+    def _inputs(self, x: np.ndarray) -> jax.Array:
+        """Numbers of words stay what they are."""
+        return jnp.asarray(x) if self.task.language else self._floating(x)
+
+    def _targets(self, y: np.ndarray) -> jax.Array:
+        return jnp.asarray(y) if self.task.classification else self._floating(y)
+
+    def _asked(self, x: np.ndarray, y: np.ndarray, places: int = 1) -> Asked:
+        """A batch with targets; `places` is the least length of its values' places."""
+        values = jnp.asarray(self.task.places(y, places)) if self._marked else None
+        return Asked(self._inputs(x), self._targets(y), values=values)
+
+    def _at_once(self, state: State, x: np.ndarray) -> int:
+        """How many examples are predicted in one call."""
+        rows = x.shape[1] if self.task.language else 1  # of an example
+        return max(1, min(self._query_block(state) // rows, len(x)))
+
     def _query_block(self, state: State) -> int:
+        """Rows of a growing layer that are asked in one call."""
         itemsize: int = self._floating_type.itemsize
-        if self._cold(state):  # every block of queries reads the whole disk; scores are kept small there
+        if cold_of(state):  # every block of queries reads the whole disk; scores are kept small there
             widest = max(layer.spec.key_features for layer in self.layers.values())
             return max(16, _QUERIES_BYTES // (itemsize * widest))
-        return _PREDICTED_AT_ONCE
-
-    def _databases(self, state: State) -> dict[str, Database]:
-        return {name: memory.database for name, memory in state.memories.items()}
-
-    def _cold(self, state: State) -> dict[str, ColdPart]:
-        """The cold parts that hold anything, by layer."""
-        parts = {name: memory.cold for name, memory in state.memories.items()}
-        return {name: part for name, part in parts.items() if part is not None and part.chunks}
+        return _TOKENS_AT_ONCE if self.task.language else _PREDICTED_AT_ONCE
 
     def _budget(self, spec: GrowingSpec) -> Budget | None:
         return cold_policies.budget_of(
@@ -330,101 +379,6 @@ class Learner:
             initial_entries=spec.initial_entries,
             shards=self.shards,
         )
-
-    def _tables(self, state: State) -> dict[str, CoefficientTable | None]:
-        return {name: memory.table for name, memory in state.memories.items()}
-
-    def _predict_step(
-        self,
-        databases: Mapping[str, Database],
-        tables: Mapping[str, Any],
-        parameters: Any,
-        x: jax.Array,
-        cold: Mapping[str, ColdPart] = _ALL_HOT,
-    ) -> jax.Array:
-        recall = Recall(databases, tables, None, cold, self.scores_budget_bytes)
-        return nnx.merge(self._graph, parameters)(x, recall)
-
-    def _trace_step(
-        self,
-        databases: Mapping[str, Database],
-        tables: Mapping[str, Any],
-        parameters: Any,
-        x: jax.Array,
-        cold: Mapping[str, ColdPart] = _ALL_HOT,
-    ) -> dict[str, jax.Array]:
-        """The query of each growing layer, [B, D]."""
-        recall = Recall(databases, tables, None, cold, self.scores_budget_bytes)
-        nnx.merge(self._graph, parameters)(x, recall)
-        return {name: recall.queries[name] for name in self.layers}
-
-    def _learn_step(
-        self,
-        databases: Mapping[str, Database],
-        tables: Mapping[str, CoefficientTable | None],
-        parameters: Any,
-        rates: Mapping[str, Rates],
-        x: jax.Array,
-        y: jax.Array,
-        weights: jax.Array | None,
-        cold: Mapping[str, ColdPart] = _ALL_HOT,
-    ) -> tuple[jax.Array, jax.Array, dict[str, Candidates], Any, dict[str, DenseSignals], _Entries]:
-        def forward(
-            probes: Mapping[str, jax.Array] | None, parameters: Any, entries: _Entries
-        ) -> tuple[jax.Array, Any]:
-            # Without probes only shapes are asked for, and the disk is left alone.
-            parts = _ALL_HOT if probes is None else cold
-            recall = Recall(
-                _with_entries(databases, entries), tables, probes, parts, self.scores_budget_bytes
-            )
-            outputs = nnx.merge(self._graph, parameters)(x, recall)
-            losses = self.task.loss(outputs, y)
-            total = jnp.sum(losses if weights is None else losses * weights)
-            return total, (outputs, losses, recall.queries, recall.outputs, recall.nearest)
-
-        entries = {
-            name: tuple(map(trained_columns, databases[name].blocks))
-            for name, layer in self.layers.items()
-            if layer.spec.training is not None
-        }
-        shapes = jax.eval_shape(lambda p: forward(None, p, entries)[1][3], parameters)
-        probes = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
-        gradients, aux = jax.grad(forward, argnums=(0, 1, 2), has_aux=True)(probes, parameters, entries)
-        per_output, summed, by_entry = gradients
-        outputs, losses, queries, answers, nearest = aux
-        offered = {
-            name: candidates(
-                layer.spec,
-                databases[name],
-                tables[name],
-                queries[name],
-                answers[name],
-                per_output[name],
-                rates[name],
-                nearest.get(name),
-            )
-            for name, layer in self.layers.items()
-        }
-        # The optimiser descends the batch mean.
-        count = x.shape[0] if weights is None else jnp.sum(weights)
-        mean, by_entry = jax.tree.map(lambda g: g / count, (summed, by_entry))
-        dense = {name: DenseSignals(queries[name], per_output[name] / count) for name in self._dense}
-        return outputs, losses, offered, mean, dense, by_entry
-
-    def _squares_step(
-        self,
-        databases: Mapping[str, Database],
-        tables: Mapping[str, CoefficientTable | None],
-        parameters: Any,
-        x: jax.Array,
-        y: jax.Array,
-    ) -> Any:
-        def loss(parameters: Any, x: jax.Array, y: jax.Array) -> jax.Array:
-            outputs = nnx.merge(self._graph, parameters)(x[None], Recall(databases, tables))
-            return self.task.loss(outputs, y[None])[0]
-
-        gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(parameters, x, y)
-        return jax.tree.map(lambda g: jnp.sum(g * g, axis=0), gradients)
 
     def _train_step(
         self, parameters: Any, optimiser: Any, gradients: Any, dense: Mapping[str, DenseSignals]
@@ -458,14 +412,18 @@ class Learner:
         return bounds, time.perf_counter() - begin
 
 
-def _with_entries(databases: Mapping[str, Database], entries: _Entries) -> dict[str, Database]:
-    """The databases with columns to differentiate with respect to."""
-    changed = dict(databases)
-    for name, columns in entries.items():
-        pairs = zip(databases[name].blocks, columns, strict=True)
-        blocks = tuple(replace(block, **trained) for block, trained in pairs)
-        changed[name] = replace(databases[name], blocks=blocks)
-    return changed
+def _filled(rows: np.ndarray, size: int, filling: int) -> np.ndarray:
+    """Rows [n, …] filled up to `size` of them."""
+    return np.concatenate([rows, np.full((size - len(rows), *rows.shape[1:]), filling, rows.dtype)])
+
+
+def _row_of(tokens: jax.Array, token: int, layer: str) -> int:
+    found = np.flatnonzero(np.asarray(tokens) == token)
+    if not len(found):
+        raise ConfigError(
+            f"expected a token at which layer {layer} is read; found token {token}, where it is not"
+        )
+    return int(found[0])
 
 
 def _require_distinct(names: Sequence[str]) -> None:

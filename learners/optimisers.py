@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass as config
 from .delta import delta
 from .dense import for_dense_layers
 from .mesa import mesa
+from .schedules import Schedule, traced
 
 OPTIMISERS: dict[str, str] = {
     "sgd": "stochastic gradient descent, with momentum or Nesterov's",
@@ -24,6 +25,7 @@ PLAIN = ("sgd", "rmsprop", "adam", "adamw", "muon")  # those of any parameters, 
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 _Rate = Annotated[float, Field(gt=0)]
+_Rates = _Rate | Schedule  # a schedule counts the optimiser's own steps
 _Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -38,7 +40,7 @@ class SGDConfig:
 
     kind: Literal["sgd"]
     # η, the step size.
-    learning_rate: _Rate = 1e-3
+    learning_rate: _Rates = 1e-3
     # μ.
     momentum: _Share = 0.0
     # Whether momentum looks ahead.
@@ -52,7 +54,7 @@ class RMSPropConfig:
     """RMSProp."""
 
     kind: Literal["rmsprop"]
-    learning_rate: _Rate = 1e-3
+    learning_rate: _Rates = 1e-3
     # How slowly the mean square forgets.
     smoothing: _Share = 0.9
     momentum: _Share = 0.0
@@ -63,7 +65,7 @@ class AdamConfig:
     """Adam."""
 
     kind: Literal["adam"]
-    learning_rate: _Rate = 1e-3
+    learning_rate: _Rates = 1e-3
     # How slowly the mean gradient and the mean square forget: β₁ and β₂.
     b1: _Share = 0.9
     b2: _Share = 0.999
@@ -74,7 +76,7 @@ class AdamWConfig:
     """Adam with decoupled weight decay."""
 
     kind: Literal["adamw"]
-    learning_rate: _Rate = 1e-3
+    learning_rate: _Rates = 1e-3
     b1: _Share = 0.9
     b2: _Share = 0.999
     # λ: weights are multiplied by 1 − ηλ a step.
@@ -87,7 +89,7 @@ class MuonConfig:
 
     kind: Literal["muon"]
     # Of both.
-    learning_rate: _Rate = 1e-3
+    learning_rate: _Rates = 1e-3
     momentum: _Share = 0.95
     # Newton–Schulz iterations of the orthogonalisation.
     iterations: Annotated[int, Field(gt=0)] = 5
@@ -164,7 +166,7 @@ def build_optimiser(config: Optimiser, network: nnx.Module) -> optax.GradientTra
 
 def build_plain(config: Plain) -> optax.GradientTransformation:
     """An optimiser of any parameters."""
-    rate = config.learning_rate
+    rate = traced(config.learning_rate)
     match config:
         case SGDConfig():
             descent = optax.sgd(rate, config.momentum or None, config.nesterov)

@@ -3,9 +3,12 @@
 They are evaluated on the host in float64, because coefficients of entries are advanced there (`Clock`).
 """
 
+from collections.abc import Callable
 from math import cos, pi
 from typing import Annotated, Literal
 
+import jax
+import jax.numpy as jnp
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass as config
 
@@ -120,6 +123,29 @@ def rate_at(rate: Rate, step: int) -> float:
     0.75
     """
     return float(rate) if isinstance(rate, int | float) else rate.at(step)
+
+
+def traced(rate: Rate) -> float | Callable[[jax.Array], jax.Array]:
+    """The rate as optax takes it: a number, or a function of the count of steps done, to be compiled."""
+    match rate:
+        case LinearSchedule():
+            return lambda count: rate.first + (rate.last - rate.first) * jnp.minimum(count / rate.steps, 1)
+        case CosineSchedule():
+            return lambda count: _cosine(rate, count)
+        case ExponentialSchedule():
+            return lambda count: jnp.maximum(rate.first * rate.factor ** (count / rate.steps), rate.floor)
+        case StepSchedule():
+            return lambda count: jnp.take(
+                jnp.asarray(rate.values), jnp.sum(count >= jnp.asarray(rate.boundaries, jnp.int32))
+            )
+        case _:
+            return float(rate)
+
+
+def _cosine(rate: CosineSchedule, count: jax.Array) -> jax.Array:
+    done = jnp.minimum((count - rate.warmup) / (rate.steps - rate.warmup), 1)
+    falling = rate.last + (rate.first - rate.last) * (1 + jnp.cos(jnp.pi * done)) / 2
+    return jnp.where(count < rate.warmup, rate.first * count / max(rate.warmup, 1), falling)
 
 
 def highest(rate: Rate) -> float:

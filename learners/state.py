@@ -1,7 +1,7 @@
 """What a learner takes, has learnt, and returns: batches, states and results."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -75,10 +75,12 @@ class State:
 class Result:
     """What one update saw and did."""
 
-    outputs: jax.Array  # [B, C] predicted before learning from the batch
+    outputs: Any  # [B, C], of texts `Tokens`: predicted before learning from the batch
     losses: jax.Array  # [B] of those predictions
     changes: Mapping[str, jax.Array]  # per layer [5] int32: admitted, merged, rejected, pruned, evicted
     pruning_bounds: Mapping[str, float]  # layers pruned at this step: bound on their output's change
-    nearest: Mapping[str, jax.Array]  # [B] distances to the nearest keys, where admission measures them
+    nearest: Mapping[str, jax.Array]  # [R] distances to the nearest keys, where admission measures them
     maintain_seconds: float  # time that pruning and folding took
     dense: Mapping[str, DenseSignals]  # per dense layer: its inputs and output gradients
+    # [R] the example of each row, B for none, of layers that read tokens.
+    examples: Mapping[str, jax.Array] = field(default_factory=dict)

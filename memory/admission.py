@@ -32,6 +32,7 @@ class Decision(NamedTuple):
     # −1: none. None where the policy never merges.
     target: jax.Array | None
     distance: jax.Array | None  # [B] to the nearest key before the batch, where the policy measures it
+    offered: jax.Array | None = None  # [B] bool the rows that were judged at all; None: every row
 
     @classmethod
     def everything(cls, batch: int) -> "Decision":
@@ -58,6 +59,7 @@ def decide(
     queries: jax.Array,
     errors: jax.Array,
     nearest: jax.Array | None = None,
+    offered: jax.Array | None = None,
 ) -> Decision:
     """Judges the queries of a batch.
 
@@ -69,15 +71,22 @@ def decide(
       queries: [B, D].
       errors: [B] norms of the error signals g (gradients of each example's loss at the layer's output).
       nearest: [B] squared distances to the nearest keys where they are known already; None: to be found.
+      offered: [B] bool the rows that are to be judged, the others are passed over; None: every row.
     """
     batch = queries.shape[0]
+    eligible = jnp.ones(batch, bool) if offered is None else offered
     if policy.admission == "all":
-        return Decision.everything(batch)
+        return Decision(eligible, None, None, offered)
     queries = jax.lax.stop_gradient(queries)
     others = queries if policy.admission_scope == "batch" else queries[:0]
-    verdict, distance = _JUDGES[policy.admission](
+    judged, distance = _JUDGES[policy.admission](
         _Case(policy, kernel, database, table, queries, others, errors, nearest)
     )
+
+    def verdict(number: jax.Array, company: jax.Array) -> tuple[jax.Array, jax.Array]:
+        admit, target = judged(number, company)
+        return admit & eligible[number], jnp.where(eligible[number], target, -1)
+
     numbers = jnp.arange(batch, dtype=jnp.int32)
     if policy.admission_scope == "before":
         admitted, target = jax.vmap(lambda number: verdict(number, jnp.zeros(0, bool)))(numbers)
@@ -88,7 +97,7 @@ def decide(
             return company.at[number].set(admit), (admit, target)
 
         _, (admitted, target) = jax.lax.scan(judge, jnp.zeros(batch, bool), numbers)
-    return Decision(admitted, target if policy.admission == "quantize" else None, distance)
+    return Decision(admitted, target if policy.admission == "quantize" else None, distance, offered)
 
 
 def _novelty(case: _Case) -> tuple[Verdict, jax.Array | None]:

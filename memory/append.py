@@ -86,12 +86,19 @@ def append(
     if target is not None:
         database = merge(database, table, target, Effective(rows.values, rows.weights), now)
     entries, counters, change = _count(
-        database.entries, database.counters, database.capacity, placement, target, folded, freed
+        database.entries,
+        database.counters,
+        database.capacity,
+        placement,
+        target,
+        folded,
+        freed,
+        decision.offered,
     )
     database = replace(database, entries=entries, counters=counters)
     most = max(min(occupancy.most + batch, limit), occupancy.most)
     least = occupancy.least
-    if policy.admission == "all":
+    if policy.admission == "all" and decision.offered is None:
         least = max(min(least + batch, limit), least)
     return database, Occupancy(least, most, occupancy.holes), change
 
@@ -139,6 +146,7 @@ def _count(
     target: jax.Array | None,
     folded: jax.Array,
     freed: jax.Array,
+    offered: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     written = placement.slots < capacity
     taken_up = folded
@@ -146,6 +154,7 @@ def _count(
         host = jnp.maximum(-2 - target, 0)
         taken_up = folded | (target >= 0) | (target <= -2) & (written | folded)[host]
     new, merged = (jnp.sum(each).astype(jnp.int32) for each in (written, taken_up))
-    rejected = written.shape[0] - new - merged
+    judged = written.shape[0] if offered is None else jnp.sum(offered).astype(jnp.int32)
+    rejected = judged - new - merged
     change = jnp.stack([new, merged, rejected, 0 * new, placement.evicted + freed]).astype(jnp.int32)
     return entries + new - placement.evicted, counters + change, change

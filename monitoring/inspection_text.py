@@ -24,7 +24,9 @@ def format_inspection(found: Mapping[str, Any]) -> str:
     Returns:
       Lines of text, without a final line end.
     """
+    summary = found["summary"] or {}
     parts = [_head(found), _config(found["config"]), _layers(found), _evaluations(found)]
+    parts += [attribute_lines(summary.get("attributes")), _costs(summary.get("costs"))]
     parts += [_histograms(name, layer) for name, layer in found["layers"].items()]
     parts.append(_problems(found["problems"]))
     return "\n\n".join("\n".join(part) for part in map(list, parts) if part)
@@ -45,6 +47,7 @@ def format_summary(summary: Summary) -> str:
         "examples": f"{summary.examples:,} in {summary.steps:,} steps{skipped}",
         "prequential accuracy": ratio_text(summary.prequential_accuracy),
         "held-out accuracy": ratio_text(summary.test_accuracy),
+        "attribute loss": ratio_text(summary.attribute_loss),
         "loss": ratio_text(summary.loss),
         "entries": f"{sum(layer.entries for layer in layers):,}",
         "memory": size_text(sum(layer.bytes for layer in layers)),
@@ -63,7 +66,31 @@ def format_summary(summary: Summary) -> str:
         )
         for name, layer in summary.layers.items()
     ]
-    return "\n".join([*shown, "", *aligned(head, rows)])
+    parts = [
+        shown,
+        aligned(head, rows) if rows else [],
+        [*attribute_lines(summary.attributes)],
+        _costs(summary.costs),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def attribute_lines(attributes: Mapping[str, Mapping[str, float]] | None) -> list[str]:
+    """Accuracy and loss of the values of each attribute, as a table; no lines without any."""
+    if not attributes:
+        return []
+    rows = [(name, ratio_text(a["accuracy"]), ratio_text(a["loss"])) for name, a in attributes.items()]
+    return list(aligned(("attribute", "accuracy", "loss"), rows))
+
+
+def _costs(costs: Mapping[str, Mapping[str, int]] | None) -> list[str]:
+    """What predicting one more token costs, part by part."""
+    if not costs:
+        return []
+    rows = [(name, count_text(c["flops"]), size_text(c["bytes"])) for name, c in costs.items()]
+    flops, read = (sum(c[key] for c in costs.values()) for key in ("flops", "bytes"))
+    rows.append(("all", count_text(flops), size_text(read)))
+    return list(aligned(("a token's prediction", "FLOPs", "bytes read"), rows))
 
 
 def _rate(summary: Summary) -> str:

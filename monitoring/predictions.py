@@ -17,7 +17,7 @@ from .append_file import AppendFile
 
 PREDICTIONS_NAME = "predictions.bin"
 LAYOUT_NAME = "predictions.json"
-Task = Literal["classification", "regression"]
+Task = Literal["classification", "regression", "language"]
 
 _FORMAT_VERSION = 1
 _NAMES = ("origin", "label", "prediction", "loss")
@@ -28,7 +28,8 @@ def record_fields(task: Task, outputs: int = 1) -> list[_Field]:
     """Returns the fields of one record as numpy's structured dtype takes them, little-endian.
 
     Args:
-      task: classification records hold class indices (int32), regression records values (float32).
+      task: classification records hold class indices (int32), regression records values (float32), and
+        language records how many values a text tells and how many of them were predicted right (int32).
       outputs: values per example in regression; more than one make the two fields arrays.
 
     Example:
@@ -37,7 +38,7 @@ def record_fields(task: Task, outputs: int = 1) -> list[_Field]:
       >>> np.dtype(record_fields("regression", outputs=3)).itemsize
       36
     """
-    if task == "classification":
+    if task in ("classification", "language"):
         return [("origin", "<i8"), ("label", "<i4"), ("prediction", "<i4"), ("loss", "<f4")]
     if outputs == 1:
         return [("origin", "<i8"), ("label", "<f4"), ("prediction", "<f4"), ("loss", "<f4")]
@@ -93,7 +94,7 @@ class PredictionLog:
 
         Args:
           origins: `[B]` int, stream offsets.
-          labels: `[B]` int class indices, or `[B]` / `[B, F]` float targets.
+          labels: `[B]` int class indices or counts of values, or `[B]` / `[B, F]` float targets.
           predictions: like `labels`, made before learning from the batch.
           losses: `[B]` float, each example's own loss before learning.
 

@@ -80,10 +80,16 @@ class EvaluationRow:
     loss: float | None  # mean loss
     evaluated_examples: int  # held-out examples
     evaluation_seconds: float  # time the evaluation took
+    attribute_loss: float | None = None  # of a value in nats, summed over its words; None without texts
+    attributes: Mapping[str, Mapping[str, float]] | None = None  # accuracy and loss by attribute; likewise
+    # Attribute loss of somebody who knows how often values occur, and nobody; None where it is not known.
+    no_knowledge_level: float | None = None
 
     def row(self) -> Row:
-        """Returns the table's row."""
-        return {"kind": "evaluation", **vars(self)}
+        """Returns the table's row; what only texts have is left out without them."""
+        texts = ("attribute_loss", "attributes", "no_knowledge_level")
+        values = {name: value for name, value in vars(self).items() if name not in texts or value is not None}
+        return {"kind": "evaluation", **values}
 
 
 def reproducible(row: Mapping[str, Any]) -> Row:

@@ -36,6 +36,10 @@ class Summary:
     skipped_examples: int = 0  # bad examples passed over
     continual: Mapping[str, Any] | None = None  # phases, tasks, the accuracy matrix and what is read off it
     drifts: tuple[int, ...] = ()  # origins of the examples at which the drift detector gave a signal
+    attribute_loss: float | None = None  # of texts: of a value in nats, in the last held-out evaluation
+    attributes: Mapping[str, Mapping[str, float]] | None = None  # accuracy and loss by attribute; likewise
+    # Of texts: "flops" and "bytes" (read) of predicting one more token at the end, by part of the network.
+    costs: Mapping[str, Mapping[str, int]] | None = None
     format: int = _FORMAT_VERSION  # of this file
 
     def document(self) -> dict[str, Any]:
