@@ -75,7 +75,7 @@ SMOKE: dict[str, Any] = {
     "stream": {
         **SMALL["stream"],
         "biography": {**SMALL["stream"]["biography"], "people": 32},
-        "limit": 1920,
+        "limit": 960,
         "segment_length": 256,
     },
     "learner": {
@@ -87,11 +87,12 @@ SMOKE: dict[str, Any] = {
         "cos_bochner": {"features": 256, "temperature": 3, "rate_factor": 10},
         "rbf": {
             **SMALL["learner"]["rbf"],
-            "memory": {"initial_capacity": 8192, "capacity": 32_768, "eviction": "oldest"},
+            "memory": {"initial_capacity": 12_288, "capacity": 12_288, "eviction": "oldest"},
         },
     },
-    "phases": _phases(16, 480, 2e-3),
-    "evaluation": {"every_examples": 480, "examples": 32},
+    "phases": _phases(16, 240, 2e-3),
+    "batch_size": 8,
+    "evaluation": {"every_examples": 240, "examples": 32},
 }
 
 LARGE: dict[str, Any] = {
