@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.json
 
-from .rows import LAYER_COUNTS, STEP_PARTS, EvaluationRow, Row
+from .rows import LAYER_COUNTS, STEP_PARTS, TEXT_COLUMNS, EvaluationRow, Row
 from .stretches import Floats, Stretches
 from .table import EVALUATION_START, TABLE_NAME, evaluation_rows, last_step_row
 
@@ -29,7 +29,7 @@ _COLUMNS = (
     *(f"{part}_seconds" for part in STEP_PARTS),
 )
 _NEVER_NULL = ("step", "examples", "phase", "layers")
-_EVALUATION_COLUMNS = {column.name for column in fields(EvaluationRow)}
+_EVALUATION_COLUMNS = {column.name for column in fields(EvaluationRow)} - set(TEXT_COLUMNS)
 _LAYER_COLUMNS = ("entries", "capacity", "bytes", *LAYER_COUNTS)
 
 

@@ -20,6 +20,9 @@ STEP_PARTS = ("wait", "compute", "append", "maintain", "evaluate", "commit")
 LAYER_COUNTS = ("admitted", "merged", "rejected", "pruned", "evicted")
 """What can happen to entries and candidates; the columns count them since step 0."""
 
+TEXT_COLUMNS = ("attribute_loss", "attributes", "no_knowledge_level")
+"""Columns of evaluations that only texts have."""
+
 
 @dataclass(frozen=True)
 class LayerRow:
@@ -87,9 +90,10 @@ class EvaluationRow:
 
     def row(self) -> Row:
         """Returns the table's row; what only texts have is left out without them."""
-        texts = ("attribute_loss", "attributes", "no_knowledge_level")
-        values = {name: value for name, value in vars(self).items() if name not in texts or value is not None}
-        return {"kind": "evaluation", **values}
+        told = {
+            name: value for name, value in vars(self).items() if value is not None or name not in TEXT_COLUMNS
+        }
+        return {"kind": "evaluation", **told}
 
 
 def reproducible(row: Mapping[str, Any]) -> Row:
