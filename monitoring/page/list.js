@@ -98,7 +98,7 @@
 
   // Matrices side by side: the darker, the better.
   const compared = (runs, names) => matrices(...runs.flatMap((run, i) =>
-    (run.matrix ? [el("h3", null, names[i]), matrix(run.matrix, ` of ${names[i]}`)] : [])));
+    (run.matrix ? [el("h3", { class: "whose" }, names[i]), matrix(run.matrix, ` of ${names[i]}`)] : [])));
 
   // Some runs; `summed` is a table about them to begin with.
   function comparison(summed = null) {
