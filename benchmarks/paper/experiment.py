@@ -96,7 +96,7 @@ class Experiment:
     measure: Callable[[Job], Measured]
     metric: Literal["accuracy", "loss"] = "accuracy"
     images: bool = True  # whether it needs a data set of images
-    columns: tuple[str, ...] = ("entries", "seconds")  # of the table, beside metric and paper
+    columns: tuple[str, ...] = ()  # further figures in the table, in percent
     figures: tuple[Figure, ...] = ()
     remarks: Callable[["Means"], list[str]] | None = None  # sentences that follow from the numbers
 

@@ -50,8 +50,23 @@ def measure_run(job: Job, stream: Mapping[str, Any], tasks: Mapping[str, Any]) -
     Raises:
       StoppedError: SIGINT or SIGTERM came; what was learnt is committed.
     """
-    config = with_logs(run_config(job, stream, tasks), job.shared / "logs")
     folder = job.work / "run"
+    failed = execute(with_logs(run_config(job, stream, tasks), job.shared / "logs"), folder)
+    if failed is not None:
+        return failed
+    rows = read_table(folder / "metrics.jsonl")
+    return {**_evaluations(rows), **_before_learning(rows), **sizes_of(read_summary(folder))}
+
+
+def execute(config: RunConfig, folder: Path) -> Measured | None:
+    """Runs a configuration to its end in a folder, going on where it was stopped.
+
+    Returns:
+      None, or if learning diverged the figures that say so.
+
+    Raises:
+      StoppedError: SIGINT or SIGTERM came; what was learnt is committed.
+    """
     try:
         with _opened(config, folder) as run:
             if not run.execute(quiet=True).finished:
@@ -60,8 +75,7 @@ def measure_run(job: Job, stream: Mapping[str, Any], tasks: Mapping[str, Any]) -
         return {"failed": str(error).partition(":")[2].strip() or str(error)}
     finally:
         jax.clear_caches()
-    rows = read_table(folder / "metrics.jsonl")
-    return {**_evaluations(rows), **_before_learning(rows), **_size(read_summary(folder))}
+    return None
 
 
 def run_config(job: Job, stream: Mapping[str, Any], tasks: Mapping[str, Any]) -> RunConfig:
@@ -136,7 +150,8 @@ def _before_learning(rows: list[dict[str, Any]]) -> Measured:
     return curves
 
 
-def _size(summary: Summary) -> Measured:
+def sizes_of(summary: Summary) -> Measured:
+    """Examples, steps, entries, bytes and time of a finished run."""
     return {
         "examples": summary.examples,
         "steps": summary.steps,

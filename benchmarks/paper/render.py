@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lamina.durable import write_durably
 
-from .experiment import Cell, Experiment, Mean
+from .experiment import Cell, Experiment, Mean, Measured
 from .figure import draw
 from .results import Place, Result, Task, finished, places, tries
 
@@ -103,7 +103,9 @@ def _section(place: Place, written: dict[Path, bytes], pages: Path) -> list[str]
 def _table(place: Place, cells: Sequence[Cell], means: Mapping[str, Mean]) -> list[str]:
     metric = place.experiment.metric
     paper = any(cell.paper for cell in cells)
-    head = ["cell", "", _METRIC[metric], *(["paper"] if paper else []), "seeds", "entries", "seconds a run"]
+    more = place.experiment.columns
+    head = ["cell", "", _METRIC[metric], *more, *(["paper"] if paper else [])]
+    head += ["seeds", "entries", "seconds a run"]
     lines = [_row(head), _row(["---"] * len(head))]
     for cell in cells:
         mean = means.get(cell.name)
@@ -117,6 +119,7 @@ def _table(place: Place, cells: Sequence[Cell], means: Mapping[str, Mean]) -> li
                     f"`{cell.name}`",
                     cell.label,
                     _number(place, cell, mean),
+                    *(_mean_of(figures, column) for column in more),
                     *published,
                     str(len(figures)) if figures else "",
                     f"{statistics.mean(counts):,.0f}" if counts else "",
@@ -125,6 +128,11 @@ def _table(place: Place, cells: Sequence[Cell], means: Mapping[str, Mean]) -> li
             )
         )
     return [*lines, ""]
+
+
+def _mean_of(figures: Sequence[Measured], name: str) -> str:
+    known = [each[name] for each in figures if each.get(name) is not None]
+    return f"{statistics.mean(known):.1f}" if known else ""
 
 
 def _number(place: Place, cell: Cell, mean: Mean | None) -> str:

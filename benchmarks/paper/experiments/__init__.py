@@ -12,6 +12,7 @@ from . import (
     newton,
     one_pass,
     policies,
+    scenarios,
     teacher,
 )
 
@@ -27,5 +28,6 @@ _ALL: tuple[Experiment, ...] = (
     epochs.EXPERIMENT,
     newton.EXPERIMENT,
     delta_decay.EXPERIMENT,
+    scenarios.EXPERIMENT,
 )
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}
