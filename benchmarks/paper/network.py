@@ -8,7 +8,7 @@ with other augmentation) each time.
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,27 +39,40 @@ def measure_images(job: Job) -> Measured:
     return measure_run(job, stream, {_TASK: {**stream, "split": "test", "shuffle": False}})
 
 
-def measure_run(job: Job, stream: Mapping[str, Any], tasks: Mapping[str, Any]) -> Measured:
+def measure_run(
+    job: Job,
+    stream: Mapping[str, Any],
+    tasks: Mapping[str, Any],
+    after: Callable[[Run], Measured] | None = None,
+) -> Measured:
     """Runs a cell to its end, going on where it was stopped.
 
     Args:
       job: the cell.
       stream: settings of its stream.
       tasks: what it is evaluated on, by name; "test" gives the cell's number, others have names of their own.
+      after: measures more of the finished run.
 
     Raises:
       StoppedError: SIGINT or SIGTERM came; what was learnt is committed.
     """
     folder = job.work / "run"
-    failed = execute(with_logs(run_config(job, stream, tasks), job.shared / "logs"), folder)
+    config = with_logs(run_config(job, stream, tasks), job.shared / "logs")
+    more: Measured = {}
+    failed = execute(config, folder, None if after is None else lambda run: more.update(after(run)))
     if failed is not None:
         return failed
     rows = read_table(folder / "metrics.jsonl")
-    return {**_evaluations(rows), **_before_learning(rows), **sizes_of(read_summary(folder))}
+    return {**_evaluations(rows), **_before_learning(rows), **sizes_of(read_summary(folder)), **more}
 
 
-def execute(config: RunConfig, folder: Path) -> Measured | None:
+def execute(config: RunConfig, folder: Path, after: Callable[[Run], None] | None = None) -> Measured | None:
     """Runs a configuration to its end in a folder, going on where it was stopped.
+
+    Args:
+      config: the configuration.
+      folder: the run's folder.
+      after: called with the finished run.
 
     Returns:
       None, or if learning diverged the figures that say so.
@@ -71,6 +84,8 @@ def execute(config: RunConfig, folder: Path) -> Measured | None:
         with _opened(config, folder) as run:
             if not run.execute(quiet=True).finished:
                 raise StoppedError(f"{folder} was stopped and has committed; run the same command to go on")
+            if after is not None:
+                after(run)
     except DivergedError as error:
         return {"failed": str(error).partition(":")[2].strip() or str(error)}
     finally:

@@ -87,6 +87,8 @@ def _section(place: Place, written: dict[Path, bytes], pages: Path) -> list[str]
     lines = [title, ""]
     if size.words:
         lines += [f"{size.words[0].upper()}{size.words[1:]}.", ""]
+    if not results and not any(cell.paper for cell in cells):
+        return [*lines, f"Not run yet: {len(cells)} cells, {size.seeds} seeds each.", ""]
     lines += _table(place, cells, means)
     if experiment.remarks is not None and (sentences := experiment.remarks(means)):
         lines += [*(f"- {sentence}" for sentence in sentences), ""]

@@ -144,7 +144,7 @@ def clear_scratch(place: Place, task: Task) -> None:
 def places(experiment: Experiment, results: Path = RESULTS) -> list[Place]:
     """Where results of an experiment lie, full size first; a size without any has one place all the same."""
     found = []
-    for size in reversed(experiment.sizes):
+    for size in experiment.sizes:
         folders = sorted((results / experiment.name).glob(f"{size}*"))
         for data in [folder.name.removeprefix(size).removeprefix("-") for folder in folders] or [""]:
             found.append(Place(experiment, size, data, results))
