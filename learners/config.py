@@ -32,7 +32,7 @@ from .neighbours import NeighboursConfig, neighbours_network
 from .networks import ResidualGrowingNetwork
 from .optimisers import AdamConfig, PlainConfig, build_plain
 from .parametric import ParametricConfig, build_parametric
-from .rules import GaugeRule, GrowingRule, KernelRule, WeightedSoftmaxRule
+from .rules import GaugeRule, GrowingRule, KernelRule, NaiveSoftmaxRule, WeightedSoftmaxRule
 from .schedules import Schedule, highest
 from .training import EntryTraining
 
@@ -42,6 +42,7 @@ _GROWS = "grows: every layer; trained: nothing"
 LEARNERS: dict[str, str] = {
     "rbf": f"residual network of growing RBF layers (Algorithm 5); {_GROWS}",
     "softmax": f"the same with weighted softmax layers (Algorithm 3); {_GROWS}",
+    "naive_softmax": f"the same without weights (App. B.3), a cautionary baseline; {_GROWS}",
     "gauge": f"the same with gauge-invariant softmax layers (Algorithms 1 and 2); {_GROWS}",
     "linear": f"the same with linear layers, SGD's dual form (Sec. 2); {_GROWS}",
     "laplace": f"the same with the Laplace kernel (Sec. 3.1, as all below); {_GROWS}",
@@ -166,17 +167,54 @@ class PolynomialConfig(TemperedConfig):
 
 
 @config(frozen=True, config=_STRICT, kw_only=True)
-class WeightedConfig(TemperedConfig):
+class NormalisedConfig(TemperedConfig):
+    """What growing layers share whose answer is a weighted mean."""
+
+    # The initial function's entries: random of unit size, the same with values that sum to zero, or zeros.
+    initial: Literal["unit", "centred", "zero"] = "unit"
+    # How many of them; None: as many as a batch has examples.
+    initial_entries: Annotated[int, Field(gt=0)] | None = None
+
+
+@config(frozen=True, config=_STRICT, kw_only=True)
+class NaiveSoftmaxConfig(NormalisedConfig):
+    """Growing softmax layers without weights (App. B.3): every new entry changes the whole function."""
+
+    kind: Literal["naive_softmax"]
+
+    @model_validator(mode="after")
+    def _check(self) -> "NaiveSoftmaxConfig":
+        if self.momentum != 0 or self.decay != 0:
+            raise ValueError(
+                "entries without weights have no momentum and decay: leave them out, or kind: softmax"
+            )
+        if self.train is not None and self.train.weights != 0:
+            raise ValueError(
+                "entries without weights have none to train: set train.weights: 0, or kind: softmax"
+            )
+        return self
+
+
+@config(frozen=True, config=_STRICT, kw_only=True)
+class WeightedConfig(NormalisedConfig):
     """What growing layers share whose entries carry weights."""
 
     # η: step size of stored weights.
     weight_rate: Annotated[float, Field(ge=0)] | Schedule
     # Whether weights have momentum too, or values only (Table 16).
     momentum_on: Literal["both", "values"] = "both"
-    # The initial function's entries: random of unit size, the same with values that sum to zero, or zeros.
-    initial: Literal["unit", "centred", "zero"] = "unit"
-    # How many of them; None: as many as a batch has examples.
-    initial_entries: Annotated[int, Field(gt=0)] | None = None
+    # Whether weights that a growing rule or a training step makes negative become 0, or stay (App. C.5).
+    negative_weights: Literal["clipped", "kept"] = "clipped"
+    # ε of kept ones: the least denominator, as a share of what it would be were all weights positive.
+    least_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+
+    @model_validator(mode="after")
+    def _check_share(self) -> "WeightedConfig":
+        if self.negative_weights == "clipped" and self.least_share != 0.5:
+            raise ValueError(
+                "least_share limits negative weights: leave it out, or set negative_weights: kept"
+            )
+        return self
 
 
 @config(frozen=True, config=_STRICT, kw_only=True)
@@ -198,6 +236,12 @@ class GaugeConfig(WeightedConfig):
     # Whether weights grow with the length of the gradient (Algorithm 2) or with its square (Algorithm 1).
     order: Literal["length", "square"] = "length"
 
+    @model_validator(mode="after")
+    def _check_sign(self) -> "GaugeConfig":
+        if self.negative_weights == "kept" and self.train is None:
+            raise ValueError("the gauge makes all weights positive: leave negative_weights out, or train")
+        return self
+
 
 KernelConfig = (
     LinearConfig
@@ -209,8 +253,9 @@ KernelConfig = (
     | RationalQuadraticConfig
     | PolynomialConfig
 )
+SoftmaxKind = SoftmaxConfig | NaiveSoftmaxConfig | GaugeConfig
 LearnerConfig = Annotated[
-    KernelConfig | SoftmaxConfig | GaugeConfig | NeighboursConfig | ParametricConfig | DecoderConfig,
+    KernelConfig | SoftmaxKind | NeighboursConfig | ParametricConfig | DecoderConfig,
     Field(discriminator="kind"),
 ]
 
@@ -262,9 +307,15 @@ def build_learner(
         seed=seed,
         training=None if config.train is None else _training(config.train),
     )
+    if isinstance(config, NormalisedConfig):
+        spec = replace(spec, initial=config.initial, initial_entries=config.initial_entries or batch_size)
     if isinstance(config, WeightedConfig):
-        count = config.initial_entries or batch_size
-        spec = replace(spec, initial=config.initial, initial_entries=count, momentum_on=config.momentum_on)
+        training = spec.training
+        if training is not None and config.negative_weights == "clipped":
+            training = replace(training, least_initial_weight=1 / (2 * spec.initial_entries))
+        spec = replace(spec, momentum_on=config.momentum_on, training=training)
+    elif isinstance(config, NaiveSoftmaxConfig):
+        spec = replace(spec, initial_weight=1.0)
     blocks = [
         GrowingLayer(f"block{number}", replace(spec, seed=seed + number + 1))
         for number in range(config.blocks)
@@ -287,15 +338,23 @@ def _training(config: TrainConfig) -> EntryTraining:
     return EntryTraining(*columns)
 
 
-def _kernel_and_rule(config: KernelConfig | SoftmaxConfig | GaugeConfig) -> tuple[Kernel, GrowingRule]:
+def _kernel_and_rule(config: KernelConfig | SoftmaxKind) -> tuple[Kernel, GrowingRule]:
     match config:
         case SoftmaxConfig():
-            rule = WeightedSoftmaxRule(config.value_rate, config.weight_rate, config.clip)
-            return WeightedSoftmax(config.temperature), rule
+            kept = config.negative_weights == "kept"
+            rule = WeightedSoftmaxRule(config.value_rate, config.weight_rate, config.clip, kept)
+            return _weighted(config), rule
+        case NaiveSoftmaxConfig():
+            return WeightedSoftmax(config.temperature), NaiveSoftmaxRule(config.value_rate)
         case GaugeConfig():
             gauge = GaugeRule(config.value_rate, config.weight_rate, config.gauge, config.order)
-            return WeightedSoftmax(config.temperature), gauge
+            return _weighted(config), gauge
     return _kernel(config), KernelRule(config.value_rate)
+
+
+def _weighted(config: WeightedConfig) -> WeightedSoftmax:
+    share = config.least_share if config.negative_weights == "kept" else 0.0
+    return WeightedSoftmax(config.temperature, share)
 
 
 def _kernel(config: KernelConfig) -> Kernel:

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from ..memory.admission import Decision, decide
 from ..memory.coefficients import CoefficientTable
 from ..memory.database import Database
+from ..memory.neighbours import self_similarity
 from .language import Places, chosen_tokens
 from .layers import GrowingSpec
-from .rules import Rates
+from .rules import Rates, Signals
 
 
 class Candidates(NamedTuple):
@@ -37,6 +38,7 @@ class Answered(NamedTuple):
     gradients: jax.Array  # [R, F] of each row's own loss with respect to its output
     nearest: jax.Array | None  # [R] squared distances to the nearest keys where they are known already
     places: Places | None = None  # which tokens the rows are; None: row i is example i
+    log_normaliser: jax.Array | None = None  # [R] of the answers' denominators; None for summed kernels
 
     def rows(self, numbers: jax.Array, tokens: int) -> "Answered":
         """Those of some tokens, where all B·T have one, T a text; zeros for the number B·T."""
@@ -64,7 +66,12 @@ def candidates(
       rates: step sizes of this update.
       offered: [R] bool the rows that may become entries; None: all.
     """
-    values, weights = spec.rule(answered.outputs, answered.gradients, rates)
+    shares = None
+    if answered.log_normaliser is not None:
+        square_norms = jnp.sum(answered.queries * answered.queries, axis=1)
+        own = self_similarity(spec.kernel, square_norms, spec.key_features)
+        shares = jax.nn.sigmoid(own - answered.log_normaliser)
+    values, weights = spec.rule(Signals(answered.outputs, answered.gradients, shares), rates)
     errors = jnp.linalg.norm(answered.gradients, axis=1)
     decision = decide(
         spec.memory, spec.kernel, database, table, answered.queries, errors, answered.nearest, offered

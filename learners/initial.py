@@ -78,7 +78,8 @@ def _entries(spec: GrowingSpec, key: jax.Array, dtype: jnp.dtype) -> tuple[jax.A
         )
         if spec.initial == "centred":
             values = values - jnp.mean(values, axis=0)
-    return keys, values, jnp.full(count, 1 / count, dtype)
+    weight = 1 / count if spec.initial_weight is None else spec.initial_weight
+    return keys, values, jnp.full(count, weight, dtype)
 
 
 def _unit_rows(key: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:

@@ -167,8 +167,8 @@ class Keeper:
             counters = memory.database.counters.at[COUNTERS.index("pruned")].add(more)
             memory = replace(memory, cold=cold, database=replace(memory.database, counters=counters))
             # No bound is known on the change of a ratio by entries on disk.
-            known = not (spec.kernel.normalised and more)
-            done = Maintenance(pruned.entries + more, pruned.bound + bound if known else None)
+            known = pruned.bound is not None and not (spec.kernel.normalised and more)
+            done = Maintenance(pruned.entries + more, (pruned.bound or 0.0) + bound if known else None)
         return memory, done
 
     def maintain(self, memory: Memory, step: int) -> tuple[Memory, Maintenance]:

@@ -18,7 +18,7 @@ from ..memory.database import Database
 from ..memory.kernels import Kernel
 from ..memory.plan import SCORES_BUDGET_BYTES
 from ..memory.policy import MemoryConfig
-from ..memory.retrieval import retrieve
+from ..memory.retrieval import retrieve_normalised
 from ..memory.tiers import Tiers, retrieve_tiers
 from .language import Places, TokenConfig
 from .rules import GrowingRule
@@ -36,13 +36,14 @@ class GrowingSpec:
     rule: GrowingRule
     memory: MemoryConfig
     initial: str  # one of INITIALISERS: the initialiser of normalised kernels' first entries
-    initial_entries: int  # how many of them; 0 for summed kernels
+    initial_entries: int  # how many of them, n; 0 for summed kernels
     momentum: Rate  # μ
     decay: Rate  # γ
     momentum_on: Literal["both", "values"] = "both"  # whether weights have momentum too
     seed: int = 0  # of what the memory's policies draw at random
     training: EntryTraining | None = None  # trains the stored entries too (hybrid layers); None: they stay
     tokens: TokenConfig | None = None  # which tokens of a text are read and stored; None: rows are examples
+    initial_weight: float | None = None  # of each of the first entries; None: 1/n
 
     @property
     def fades(self) -> bool:
@@ -82,6 +83,8 @@ class Recall:
     # Numbers of the tokens whose next word belongs to a value, as `Task.places` gives them; None: not known.
     values: jax.Array | None = None
     places: dict[str, Places] = field(default_factory=dict)  # of the rows of layers that read tokens
+    # Logarithms of the denominators, [B], of layers whose kernel is normalised.
+    log_normalisers: dict[str, jax.Array] = field(default_factory=dict)
 
     def __call__(self, layer: GrowingLayer, queries: jax.Array, places: Places | None = None) -> jax.Array:
         if places is not None:
@@ -100,19 +103,21 @@ class Recall:
         database, table = self.databases[layer.name], self.tables[layer.name]
         kernel = layer.spec.kernel
         if layer.name in self.cold:
-            output, distances = retrieve_tiers(
+            found = retrieve_tiers(
                 kernel,
                 Tiers(database, self.cold[layer.name], table),
                 queries,
                 nearest=layer.spec.memory.admission != "all" and self.probes is not None,
                 scores_budget_bytes=self.scores_budget_bytes,
             )
-            if distances is not None:
-                self.nearest[layer.name] = distances
-            return output
+            if found.distances is not None:
+                self.nearest[layer.name] = found.distances
+            if found.log_normaliser is not None:
+                self.log_normalisers[layer.name] = found.log_normaliser
+            return found.answers
         blocks, shards, budget = database.blocks, database.shards, self.scores_budget_bytes
         coefficients = tuple(block_coefficients(block, table) for block in blocks)
-        return retrieve(
+        output, log_normaliser = retrieve_normalised(
             kernel,
             blocks,
             coefficients,
@@ -121,6 +126,9 @@ class Recall:
             trained=layer.spec.training is not None,
             budget_bytes=budget,
         )
+        if log_normaliser is not None:
+            self.log_normalisers[layer.name] = log_normaliser
+        return output
 
 
 def rms_norm(x: jax.Array, epsilon: float = 1e-6) -> jax.Array:

@@ -178,7 +178,7 @@ class Learner:
         blocks, table = memory.database.blocks, memory.table
         if memory.cold is not None:
             tiers = Tiers(memory.database, memory.cold, table)
-            return np.asarray(retrieve_tiers(kernel, tiers, self._floating(queries))[0])
+            return np.asarray(retrieve_tiers(kernel, tiers, self._floating(queries)).answers)
         coefficients = tuple(block_coefficients(block, table) for block in blocks)
         answers = retrieve(
             kernel,

@@ -13,7 +13,7 @@ from ..memory.policy import MemoryConfig
 from .layers import GrowingLayer, GrowingSpec
 from .losses import Task
 from .networks import ResidualGrowingNetwork
-from .rules import Rates
+from .rules import Rates, Signals
 
 
 @config(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False), kw_only=True)
@@ -43,9 +43,8 @@ class TargetRule:
     def rates(self, step: int) -> Rates:
         return Rates(1.0)
 
-    def __call__(
-        self, outputs: jax.Array, gradients: jax.Array, rates: Rates
-    ) -> tuple[jax.Array, jax.Array | None]:
+    def __call__(self, signals: Signals, rates: Rates) -> tuple[jax.Array, jax.Array | None]:
+        outputs, gradients, _ = signals
         if self.classification:
             targets = jax.nn.softmax(outputs, axis=1) - gradients
         else:

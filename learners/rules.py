@@ -20,15 +20,22 @@ class Rates(NamedTuple):
     weight: float | jax.Array = 0.0
 
 
+class Signals(NamedTuple):
+    """What a layer answered to a batch, and what its loss makes of that."""
+
+    outputs: jax.Array  # [B, F] s
+    gradients: jax.Array  # [B, F] g, of each example's own loss with respect to s
+    # [B] α: the share that an entry of weight 1 at the query would have in its answer; else None.
+    own_shares: jax.Array | None = None
+
+
 class GrowingRule(Protocol):
-    """How outputs and per-example gradients become stored values and weights."""
+    """How a batch's signals become stored values and weights."""
 
     def rates(self, step: int) -> Rates:
         """The step sizes of update number `step` + 1."""
 
-    def __call__(
-        self, outputs: jax.Array, gradients: jax.Array, rates: Rates
-    ) -> tuple[jax.Array, jax.Array | None]:
+    def __call__(self, signals: Signals, rates: Rates) -> tuple[jax.Array, jax.Array | None]:
         """Values [B, F] and weights [B] (None for summed kernels) of the new entries."""
 
 
@@ -41,10 +48,8 @@ class KernelRule:
     def rates(self, step: int) -> Rates:
         return Rates(rate_at(self.value_rate, step))
 
-    def __call__(
-        self, outputs: jax.Array, gradients: jax.Array, rates: Rates
-    ) -> tuple[jax.Array, jax.Array | None]:
-        return -rates.value * gradients, None
+    def __call__(self, signals: Signals, rates: Rates) -> tuple[jax.Array, jax.Array | None]:
+        return -rates.value * signals.gradients, None
 
 
 @dataclass(frozen=True)
@@ -54,17 +59,35 @@ class WeightedSoftmaxRule:
     value_rate: Rate  # β
     weight_rate: Rate  # η
     clip: float | None = None  # ⟨s, g⟩ is limited to ±clip; None: not limited
+    negative: bool = False  # whether negative weights are kept (App. C.5), or become 0
 
     def rates(self, step: int) -> Rates:
         return Rates(rate_at(self.value_rate, step), rate_at(self.weight_rate, step))
 
-    def __call__(
-        self, outputs: jax.Array, gradients: jax.Array, rates: Rates
-    ) -> tuple[jax.Array, jax.Array | None]:
-        alignment = jnp.sum(outputs * gradients, axis=1)
+    def __call__(self, signals: Signals, rates: Rates) -> tuple[jax.Array, jax.Array | None]:
+        alignment = jnp.sum(signals.outputs * signals.gradients, axis=1)
         if self.clip is not None:
             alignment = jnp.clip(alignment, -self.clip, self.clip)
-        return -rates.value * gradients, jnp.maximum(0, rates.weight * alignment)
+        weights = rates.weight * alignment
+        return -rates.value * signals.gradients, weights if self.negative else jnp.maximum(0, weights)
+
+
+@dataclass(frozen=True)
+class NaiveSoftmaxRule:
+    """Weight 1 and value s − η·α·g: gradient descent on the new value alone (App. B.3, Eq. 39).
+
+    At the query the new entry changes nothing but by that step; everywhere else it does, whatever η.
+    """
+
+    value_rate: Rate  # η
+
+    def rates(self, step: int) -> Rates:
+        return Rates(rate_at(self.value_rate, step))
+
+    def __call__(self, signals: Signals, rates: Rates) -> tuple[jax.Array, jax.Array | None]:
+        assert signals.own_shares is not None
+        values = signals.outputs - rates.value * signals.own_shares[:, None] * signals.gradients
+        return values, jnp.ones_like(signals.own_shares)
 
 
 @dataclass(frozen=True)
@@ -83,9 +106,8 @@ class GaugeRule:
     def rates(self, step: int) -> Rates:
         return Rates(rate_at(self.value_rate, step), rate_at(self.weight_rate, step))
 
-    def __call__(
-        self, outputs: jax.Array, gradients: jax.Array, rates: Rates
-    ) -> tuple[jax.Array, jax.Array | None]:
+    def __call__(self, signals: Signals, rates: Rates) -> tuple[jax.Array, jax.Array | None]:
+        outputs, gradients, _ = signals
         square = jnp.sum(gradients * gradients, axis=1)
         alignment = jnp.sum(outputs * gradients, axis=1)
         if self.order == "square":

@@ -107,7 +107,7 @@ class Steps:
             outputs, recall = self._outputs(changed, asked, parts, probes)
             losses = self.task.loss(outputs, y)
             total = jnp.sum(losses if asked.weights is None else losses * asked.weights)
-            known = recall.queries, recall.outputs, recall.nearest, recall.places
+            known = recall.queries, recall.outputs, recall.nearest, recall.places, recall.log_normalisers
             return total, (self.task.kept(outputs, y), losses, known)
 
         entries = {
@@ -121,10 +121,15 @@ class Steps:
             probes, learnt.parameters, entries
         )
         per_output, summed, by_entry = gradients
-        kept, losses, (queries, answers, nearest, places) = aux
+        kept, losses, (queries, answers, nearest, places, normalisers) = aux
         answered = {
             name: Answered(
-                queries[name], answers[name], per_output[name], nearest.get(name), places.get(name)
+                queries[name],
+                answers[name],
+                per_output[name],
+                nearest.get(name),
+                places.get(name),
+                normalisers.get(name),
             )
             for name in self.layers
         }

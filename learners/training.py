@@ -2,7 +2,8 @@
 
 Keys, values and weights of the entries that were there before a step follow an optimiser's descent on the
 batch-mean loss; rows appended by the step join with an optimiser's state of zeros and share its count of
-steps. Each block of a database has a state of its own, so that nothing is copied when the database grows.
+steps. Weights that a step would make negative become 0 (App. C.5), unless they may be negative. Each block of
+a database has a state of its own, so that nothing is copied when the database grows.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from ..memory.database import Block, Database
+from ..memory.database import INITIAL, Block, Database
 
 COLUMNS = ("keys", "values", "weights")
 Columns = Mapping[str, jax.Array]  # those of COLUMNS that a block has
@@ -28,6 +29,8 @@ class EntryTraining:
     keys: optax.GradientTransformation
     values: optax.GradientTransformation
     weights: optax.GradientTransformation
+    # No weight of the initial function falls below this, no other one below 0; None: they are not limited.
+    least_initial_weight: float | None = None
 
     def start(self, database: Database) -> States:
         """The optimisers' states before the first step."""
@@ -109,7 +112,7 @@ def _train_blocks(
     gradients: tuple[Columns, ...],
     step: jax.Array,
 ) -> tuple[tuple[Block, ...], States]:
-    trained, moved = [], []
+    trained, states_after = [], []
     for block, state, slope in zip(blocks, states, gradients, strict=True):
         columns, after = {}, {}
         for name, column in trained_columns(block).items():
@@ -117,10 +120,15 @@ def _train_blocks(
             updates, after[name] = transformation.update(slope[name], state[name], column)
             # Empty slots have no gradient, but weight decay or rounding might move them.
             live = block.live.reshape(-1, *[1] * (column.ndim - 1))
-            columns[name] = jnp.where(live, optax.apply_updates(column, updates), column)
+            moved = optax.apply_updates(column, updates)
+            if name == "weights" and training.least_initial_weight is not None:
+                # A layer whose weights are all zero would learn no more: so are its gradients.
+                least = jnp.where(block.created == INITIAL, training.least_initial_weight, 0)
+                moved = jnp.maximum(moved, least.astype(moved.dtype))
+            columns[name] = jnp.where(live, moved, column)
         trained.append(_with_norms(replace(block, **columns), step))
-        moved.append(after)
-    return tuple(trained), tuple(moved)
+        states_after.append(after)
+    return tuple(trained), tuple(states_after)
 
 
 def _with_norms(block: Block, step: jax.Array) -> Block:

@@ -67,9 +67,14 @@ class Linear:
 
 @dataclass(frozen=True)
 class WeightedSoftmax:
-    """Logit ⟨k, q⟩ / (T·√d_in), exponentiated and normalised over the weighted entries (Eq. 8)."""
+    """Logit ⟨k, q⟩ / (T·√d_in), exponentiated and normalised over the weighted entries (Eq. 8).
+
+    Where weights may be negative, the denominator D may vanish or change its sign (App. C.5). With a least
+    share ε it is max(D, ε·A), A being what it would be were all weights positive: equal to D where they are.
+    """
 
     temperature: float  # T > 0
+    least_share: float = 0.0  # ε in [0, 1]; 0: weights are never negative
     normalised: ClassVar[bool] = True
 
     def similarity(self, pairs: Pairs, features: int) -> jax.Array:
@@ -199,6 +204,11 @@ class Cosine:
     def _inverse_norms(self, pairs: Pairs) -> jax.Array:
         norms = jnp.sqrt(pairs.key_norms)[:, None] * jnp.sqrt(pairs.query_norms)
         return jnp.where(norms == 0, 0, 1 / _nonzero(norms))
+
+
+def least_share(kernel: Kernel) -> float:
+    """ε of a kernel whose entries may have negative weights, else 0."""
+    return kernel.least_share if isinstance(kernel, WeightedSoftmax) else 0.0
 
 
 def _radial(by_dot: jax.Array) -> Slopes:

@@ -6,7 +6,8 @@ cᵢ an entry's coefficient, S the entries that go:
 - summed kernels: |φ(k, q)| ≤ √(φ(k, k)·φ(q, q)), hence Σ_S |cᵢ|·‖vᵢ‖·√(φ(kᵢ, kᵢ)·φ(q, q)), at any later step
   too if the coefficients are upper bounds of their future;
 - normalised kernels: y − y′ = Σ_S eᵢ·(ṽᵢ − wᵢ·y′)/Z with Z ≥ wⱼ·eⱼ of any entry j that stays, and
-  eᵢ/eⱼ ≤ exp(‖kᵢ − kⱼ‖/T). It holds for the present coefficients, needs weights ≥ 0, and is loose.
+  eᵢ/eⱼ ≤ exp(‖kᵢ − kⱼ‖/T). It holds for the present coefficients and is loose; where weights may be negative
+  there is no such bound.
 """
 
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from .append import Occupancy
 from .coefficients import CoefficientTable, block_coefficients
 from .database import COUNTERS, INITIAL, Block, Database, emptied
 from .eviction import effective_size
-from .kernels import Kernel, Pairs, WeightedSoftmax
+from .kernels import Kernel, Pairs, WeightedSoftmax, least_share
 from .neighbours import self_similarity
 from .scores import Coefficients
 
@@ -33,7 +34,7 @@ class Pruned:
     database: Database
     occupancy: Occupancy
     entries: int  # how many went
-    bound: float  # on the norm of the change of the layer's output
+    bound: float | None  # on the norm of the change of the layer's output; None: not known
 
 
 def prune(
@@ -58,7 +59,9 @@ def prune(
     """
     gone = tuple(_negligible(database.blocks, bounds, jnp.asarray(epsilon, database.blocks[0].keys.dtype)))
     change = _normalised_change if kernel.normalised else _summed_change
-    bound = float(change(kernel, database.blocks, table if kernel.normalised else bounds, gone))
+    bound = None
+    if not least_share(kernel):
+        bound = float(change(kernel, database.blocks, table if kernel.normalised else bounds, gone))
     blocks, pruned = _remove(database.blocks, gone, jnp.int32(step))
     counters = database.counters.at[COUNTERS.index("pruned")].add(pruned)
     database = replace(database, blocks=blocks, entries=database.entries - pruned, counters=counters)

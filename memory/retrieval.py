@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from .database import Block
-from .fold import Partial, cotangent, finish, merge, merge_devices, nothing
-from .kernels import Kernel
+from .fold import Partial, cotangent, finish, log_normaliser, merge, merge_devices, nothing
+from .kernels import Kernel, least_share
 from .plan import SCORES_BUDGET_BYTES, Plan, over_chunks, plan_reading, unchunk
 from .scores import Coefficients, Entries, Scores, gradients, partial_answer, score, scores_kept
 from .sharding import ONE_DEVICE, Shards
@@ -45,6 +45,25 @@ def retrieve(
 
     Returns:
       [B, F]; zeros where there is no entry (or no weight) to answer: the prior.
+    """
+    return retrieve_normalised(
+        kernel, blocks, coefficients, queries, shards=shards, trained=trained, budget_bytes=budget_bytes
+    )[0]
+
+
+def retrieve_normalised(
+    kernel: Kernel,
+    blocks: tuple[Block, ...],
+    coefficients: tuple[Coefficients, ...],
+    queries: jax.Array,
+    *,
+    shards: Shards = ONE_DEVICE,
+    trained: bool = False,
+    budget_bytes: int = SCORES_BUDGET_BYTES,
+) -> tuple[jax.Array, jax.Array | None]:
+    """What `retrieve` answers, and [B] the logarithm of a normalised kernel's denominator (else None).
+
+    The logarithm is not differentiated.
     """
     plan = plan_reading(
         sum(block.slots for block in blocks) // shards.count,
@@ -81,7 +100,8 @@ def contributions(
 
     def similarities(rows: Any, query: jax.Array) -> list[jax.Array]:
         scored = [score(kernel, e, query) for e in rows[0]]
-        parts = [partial_answer(e, c, s) for e, c, s in zip(*rows, scored, strict=True)]
+        share = least_share(kernel)
+        parts = [partial_answer(e, c, s, least_share=share) for e, c, s in zip(*rows, scored, strict=True)]
         # The answer's gradient in a part's numerator is what its similarities are scaled by.
         whole = merge_devices(shards, reduce(merge, parts))
         back = cotangent(whole, jnp.ones_like(whole.numerator))
@@ -108,8 +128,9 @@ def _retrieve(
     entries: tuple[Entries, ...],
     coefficients: tuple[Coefficients, ...],
     queries: jax.Array,
-) -> jax.Array:
-    return finish(_read(reading, entries, coefficients, queries, saves=False)[0])
+) -> tuple[jax.Array, jax.Array | None]:
+    whole, _ = _read(reading, entries, coefficients, queries, saves=False)
+    return finish(whole), log_normaliser(whole)
 
 
 def _forward(
@@ -117,9 +138,9 @@ def _forward(
     entries: tuple[Entries, ...],
     coefficients: tuple[Coefficients, ...],
     queries: jax.Array,
-) -> tuple[jax.Array, Any]:
+) -> tuple[tuple[jax.Array, jax.Array | None], Any]:
     whole, saved = _read(reading, entries, coefficients, queries, saves=reading.plan.saves)
-    return finish(whole), (entries, coefficients, queries, saved, whole)
+    return (finish(whole), log_normaliser(whole)), (entries, coefficients, queries, saved, whole)
 
 
 def _read(
@@ -132,15 +153,17 @@ def _read(
 ) -> tuple[Partial, Any]:
     """What all entries say, and per block the chunks' scores if they are to be saved."""
     kernel, plan, way = reading.kernel, reading.plan, reading.plan.orientation
+    share = least_share(kernel)
 
     def part(rows: Any, queries: jax.Array) -> tuple[Partial, Any]:
         def add(sum_: Partial, chunk: Any, _: None) -> tuple[Partial, Scores | None]:
             entries, coefficients = chunk
             scores = score(kernel, entries, queries, way)
-            return merge(sum_, partial_answer(entries, coefficients, scores, way)), scores if saves else None
+            answer = partial_answer(entries, coefficients, scores, way, share)
+            return merge(sum_, answer), scores if saves else None
 
         batch, features = queries.shape[0], rows[0][0].values.shape[1]
-        whole = nothing(batch, features, queries.dtype, normalised=kernel.normalised)
+        whole = nothing(batch, features, queries.dtype, normalised=kernel.normalised, least_share=share)
         saved = []
         for block in zip(*rows, strict=True):
             whole, kept = over_chunks(add, whole, block, plan.chunk)
@@ -151,7 +174,8 @@ def _read(
     return found
 
 
-def _backward(reading: _Reading, residuals: Any, gradient: jax.Array) -> Any:
+def _backward(reading: _Reading, residuals: Any, gradients_: tuple[jax.Array, Any]) -> Any:
+    gradient, _ = gradients_  # that of the logarithm is ignored
     entries, coefficients, queries, saved, whole = residuals
     kernel, plan, way = reading.kernel, reading.plan, reading.plan.orientation
 

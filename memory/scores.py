@@ -74,16 +74,24 @@ def score(
 
 
 def partial_answer(
-    entries: Entries, coefficients: Coefficients, scores: Scores, orientation: Orientation = ENTRIES_FIRST
+    entries: Entries,
+    coefficients: Coefficients,
+    scores: Scores,
+    orientation: Orientation = ENTRIES_FIRST,
+    least_share: float = 0.0,
 ) -> Partial:
-    """What the run says to the queries it was scored against."""
+    """What the run says to the queries it was scored against (`least_share`: see `WeightedSoftmax`)."""
     similarity = scores.similarity
     factors = similarity * orientation.across_entries(coefficients.values)
     numerator = orientation.combine(factors, entries.values)
     if scores.maximum is None:
         return Partial(numerator)
     weights = orientation.across_entries(_effective_weights(entries, coefficients))
-    return Partial(numerator, orientation.over_entries(weights * similarity), scores.maximum)
+    denominator = orientation.over_entries(weights * similarity)
+    if not least_share:
+        return Partial(numerator, denominator, scores.maximum)
+    mass = orientation.over_entries(jnp.abs(weights) * similarity)
+    return Partial(numerator, denominator, scores.maximum, mass, least_share)
 
 
 def gradients(
@@ -115,6 +123,8 @@ def gradients(
     if cotangent.denominator is not None:
         weights = orientation.across_entries(_effective_weights(entries, coefficients))
         pull = pull + weights * orientation.across_queries(cotangent.denominator)
+        if cotangent.mass is not None:
+            pull = pull + jnp.abs(weights) * orientation.across_queries(cotangent.mass)
         pull = pull * scores.similarity  # ∂loss/∂logit
     pairs = _pairs(entries, scores, queries, orientation)
     slopes = orientation.slopes(kernel, scores.similarity, pairs, queries.shape[1])
@@ -153,6 +163,10 @@ def _entry_gradients(
         assert coefficients.weights is not None
         by_weight = scores.similarity * orientation.across_queries(cotangent.denominator)
         weights = coefficients.weights * orientation.over_queries(by_weight)
+        if cotangent.mass is not None:
+            by_size = orientation.over_queries(scores.similarity * orientation.across_queries(cotangent.mass))
+            signs = jnp.sign(_effective_weights(entries, coefficients))
+            weights = weights + coefficients.weights * signs * by_size
     # The norms are functions of the keys, accounted for in the keys' gradient.
     return Entries(by_keys, values, weights, jnp.zeros_like(entries.key_norms), None)  # type: ignore[arg-type]
 

@@ -9,6 +9,7 @@ turn comes; what is computed with a block is one jitted call, compiled once per 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +18,8 @@ from .coefficients import CoefficientTable, block_coefficients
 from .cold import ColdPart
 from .cold_stream import ANSWERING, as_block, stream
 from .database import Block, Database
-from .fold import Cotangent, Partial, cotangent, finish, merge, merge_devices, nothing
-from .kernels import Kernel
+from .fold import Cotangent, Partial, cotangent, finish, log_normaliser, merge, merge_devices, nothing
+from .kernels import Kernel, least_share
 from .neighbours import nearest as nearest_keys
 from .scores import Coefficients, Entries, gradients, partial_answer, score
 from .sharding import Shards
@@ -56,6 +57,16 @@ class Tiers:
         return max(_FEWEST_QUERIES, scores_budget_bytes // (self.dtype.itemsize * rows))
 
 
+class Answered(NamedTuple):
+    """What a memory answered to B queries."""
+
+    answers: jax.Array  # [B, F]
+    distances: jax.Array | None  # [B] squared, to the nearest live keys; None: not asked for
+    log_normaliser: (
+        jax.Array | None
+    )  # [B] of a normalised kernel's denominator, not differentiated; else None
+
+
 def retrieve_tiers(
     kernel: Kernel,
     tiers: Tiers,
@@ -63,7 +74,7 @@ def retrieve_tiers(
     *,
     nearest: bool = False,
     scores_budget_bytes: int = 2**26,
-) -> tuple[jax.Array, jax.Array | None]:
+) -> Answered:
     """What `retrieve` answers, over both tiers; differentiable in the queries.
 
     Args:
@@ -73,32 +84,32 @@ def retrieve_tiers(
       nearest: whether the distances to the nearest keys are wanted too.
       scores_budget_bytes: most bytes of scores [N, B] that are materialised at a time.
 
-    Returns:
-      [B, F] answers, and [B] squared distances from the queries to their nearest live keys, or None.
-
     Raises:
       FormatError: a chunk on disk is missing or damaged.
     """
 
     @jax.custom_vjp
-    def answer(queries: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+    def answer(queries: jax.Array) -> Answered:
         return forward(queries)[0]
 
-    def forward(queries: jax.Array) -> tuple[tuple[jax.Array, jax.Array | None], _Residuals]:
+    def forward(queries: jax.Array) -> tuple[Answered, _Residuals]:
         totals, distances = _forward(kernel, tiers, _parts(queries, size), nearest)
         answers = jnp.concatenate([_finish(total) for total in totals])[: len(queries)]
         found = jnp.concatenate(distances)[: len(queries)] if nearest else None
-        return (answers, found), (queries, totals)
+        logs = None
+        if kernel.normalised:
+            logs = jnp.concatenate([_log_normaliser(total) for total in totals])[: len(queries)]
+        return Answered(answers, found, logs), (queries, totals)
 
-    def backward(residuals: _Residuals, gradient: tuple[jax.Array, object]) -> tuple[jax.Array]:
+    def backward(residuals: _Residuals, gradient: Answered) -> tuple[jax.Array]:
         queries, totals = residuals
-        outers = [_cotangent(t, g) for t, g in zip(totals, _parts(gradient[0], size), strict=True)]
+        outers = [_cotangent(t, g) for t, g in zip(totals, _parts(gradient.answers, size), strict=True)]
         found = _backward(kernel, tiers, _parts(queries, size), outers)
         return (jnp.concatenate(found)[: len(queries)],)
 
     size = max(1, min(len(queries), tiers.queries_at_once(scores_budget_bytes)))
     answer.defvjp(forward, backward)
-    result: tuple[jax.Array, jax.Array | None] = answer(queries)
+    result: Answered = answer(queries)
     return result
 
 
@@ -111,7 +122,13 @@ def _forward(
     kernel: Kernel, tiers: Tiers, queries: list[jax.Array], nearest: bool
 ) -> tuple[list[Partial], list[jax.Array]]:
     size = len(queries[0])
-    empty = nothing(size, tiers.database.value_features, tiers.dtype, normalised=kernel.normalised)
+    empty = nothing(
+        size,
+        tiers.database.value_features,
+        tiers.dtype,
+        normalised=kernel.normalised,
+        least_share=least_share(kernel),
+    )
     totals, distances = [empty] * len(queries), [jnp.full(size, jnp.inf, tiers.dtype)] * len(queries)
     for block in tiers.blocks():
         for i, part in enumerate(queries):
@@ -148,7 +165,8 @@ def _answer(
 
     def part(rows: tuple[Entries, Coefficients], queries: jax.Array) -> Partial:
         entries, coefficients = rows
-        return merge_devices(shards, partial_answer(entries, coefficients, score(kernel, entries, queries)))
+        scores, share = score(kernel, entries, queries), least_share(kernel)
+        return merge_devices(shards, partial_answer(entries, coefficients, scores, least_share=share))
 
     rows = Entries.of(block), block_coefficients(block, table)
     total = merge(total, shards.spread(part, rows, queries, False))
@@ -182,6 +200,7 @@ def _pull(
 
 
 _finish: Callable[[Partial], jax.Array] = jax.jit(finish)
+_log_normaliser: Callable[[Partial], jax.Array] = jax.jit(log_normaliser)
 _cotangent: Callable[[Partial, jax.Array], Cotangent] = jax.jit(cotangent)
 
 

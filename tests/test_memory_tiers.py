@@ -98,7 +98,7 @@ def test_answers_and_gradients_are_those_of_one_tier(
     direction = jnp.asarray(np.random.default_rng(8).normal(size=(B, F)))
 
     def ours(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        answers, distances = retrieve_tiers(kernel, tiers, x, nearest=True)
+        answers, distances, _ = retrieve_tiers(kernel, tiers, x, nearest=True)
         return jnp.sum(answers * direction), (answers, distances)
 
     def plain(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -148,7 +148,7 @@ def test_rows_that_do_not_count_are_not_there(kernel: Kernel, folder: SpillFolde
         begin += block.slots
     coefficients = tuple(block_coefficients(block, None) for block in blocks)
     plain = retrieve(kernel, tuple(blocks), coefficients, queries())
-    found, distances = retrieve_tiers(kernel, replace(tiers, cold=cold), queries(), nearest=True)
+    found, distances, _ = retrieve_tiers(kernel, replace(tiers, cold=cold), queries(), nearest=True)
     np.testing.assert_allclose(found, plain, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(distances, -nearest(tuple(blocks), queries()).scores[:, 0], rtol=1e-14)
 
@@ -158,7 +158,7 @@ def test_nothing_at_all_answers_the_prior(kernel: Kernel, folder: SpillFolder) -
     hot = empty_database(4, D, F, weighted=kernel.normalised, dtype=jnp.float64)
     layout = cold_layout(CHUNK, D, F, weighted=kernel.normalised, dtype=np.float64)
     tiers = Tiers(hot, ColdPart(layout, (), ()), None)
-    found, distances = retrieve_tiers(kernel, tiers, queries(), nearest=True)
+    found, distances, _ = retrieve_tiers(kernel, tiers, queries(), nearest=True)
     np.testing.assert_array_equal(found, np.zeros((B, F)))
     np.testing.assert_array_equal(distances, np.full(B, np.inf))
 
@@ -225,5 +225,5 @@ def test_leftovers_of_a_killed_process_are_cleared(tmp_path: Path) -> None:
     clear_spilled(path)
     tiers = tiered(RBF(1.0), SpillFolder(path), 1)
     assert files(tmp_path) == sorted(tiers.cold.chunks[0].files.values())
-    found, _ = retrieve_tiers(RBF(1.0), tiers, queries())
+    found, _, _ = retrieve_tiers(RBF(1.0), tiers, queries())
     np.testing.assert_allclose(found, expected(RBF(1.0), None, queries()), rtol=1e-12)
