@@ -11,7 +11,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .continual.checkpoint import load, save
     from .continual.run import Run
-    from .learners.config import LinearConfig, RBFConfig, SoftmaxConfig, build_learner
+    from .learners.config import build_learner
+    from .learners.growing_config import LinearConfig, RBFConfig, SoftmaxConfig
     from .learners.learner import Learner
     from .learners.losses import Task
     from .learners.parametric import MLPConfig, ParametricSoftmaxConfig
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 _ROOMS = {
     "continual.checkpoint": ("load", "save"),
     "continual.run": ("Run",),
-    "learners.config": ("LinearConfig", "RBFConfig", "SoftmaxConfig", "build_learner"),
+    "learners.config": ("build_learner",),
+    "learners.growing_config": ("LinearConfig", "RBFConfig", "SoftmaxConfig"),
     "learners.learner": ("Learner",),
     "learners.losses": ("Task",),
     "learners.parametric": ("MLPConfig", "ParametricSoftmaxConfig"),

@@ -151,6 +151,17 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
         metavar="N",
         help="held-out examples to measure the change on (default: 1000)",
     )
+    ablate = parts.add_parser(
+        "ablate", parents=[common], help="score a run on what it learnt from, and with a linear exponential"
+    )
+    ablate.set_defaults(command=commands.ablate)
+    ablate.add_argument("run_dir", metavar="RUN_DIR")
+    ablate.add_argument(
+        "--examples",
+        type=_positive,
+        metavar="N",
+        help="of each set, the first N (default: all held-out ones)",
+    )
     weights = parts.add_parser(
         "weights", parents=[common], help="what a schedule, decay and momentum make of old entries"
     )

@@ -221,6 +221,34 @@ def forget(options: argparse.Namespace) -> int:
     return 0
 
 
+def ablate(options: argparse.Namespace) -> int:
+    _prepare_jax()
+    from .continual.ablating import ablate
+
+    found = ablate(Path(options.run_dir), examples=options.examples)
+    if options.json:
+        print(json.dumps({name: scores.values() for name, scores in found.items()}))
+        return 0
+    width = max([8, *map(len, found)])
+    print(f"{'examples':<{width}}  {'number':>7}  accuracy    loss    with 1 + x for exp(x): accuracy, loss")
+    for name, scores in found.items():
+        numbers = [_share(scores.accuracy), _number(scores.loss)]
+        numbers += [_share(scores.linear_accuracy), _number(scores.linear_loss)]
+        print(
+            f"{name:<{width}}  {scores.examples:>7,}  "
+            + "".join(f"{number:<10}" for number in numbers).rstrip()
+        )
+    return 0
+
+
+def _share(accuracy: float | None) -> str:
+    return "-" if accuracy is None else f"{accuracy:.4f}"
+
+
+def _number(loss: float | None) -> str:
+    return "-" if loss is None else f"{loss:.4g}"
+
+
 def weights(options: argparse.Namespace) -> int:
     from .continual.entry_weights import compare
 

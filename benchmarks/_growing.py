@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from lamina.learners import Batch, Task, build_learner, initial_key
-from lamina.learners.config import RBFConfig
+from lamina.learners.growing_config import RBFConfig
 from lamina.memory import Database, Decision, MemoryConfig, Rows, append
 
 from ._floor import stream

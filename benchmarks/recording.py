@@ -22,7 +22,7 @@ import jax
 import numpy as np
 from lamina.continual.counts import EntryCounts, layer_rows
 from lamina.learners import Batch, Task, build_learner, initial_key
-from lamina.learners.config import RBFConfig
+from lamina.learners.growing_config import RBFConfig
 from lamina.memory import MemoryConfig
 from lamina.monitoring import PrometheusExporter, Recorder, StepRow
 

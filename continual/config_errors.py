@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from ..learners.config import LEARNERS
 from ..learners.optimisers import OPTIMISERS, PLAIN
+from ..learners.parts import PART_KINDS
 from .run_config import RunConfig
 from .scenarios import SCENARIOS
 
@@ -37,13 +38,14 @@ def one_line(error: ValidationError) -> str:
 
 def _unknown_kind(path: str, kind: str | None) -> str:
     """What is wrong with the `kind` of a learner, scenario or optimiser, which may be missing."""
-    what = path.rpartition(".")[2]
-    lists = {"learner": LEARNERS, "scenario": SCENARIOS, "others": PLAIN}
+    inside, _, what = path.rpartition(".")
+    what = "layer" if inside.endswith("layers") else what
+    lists = {"learner": LEARNERS, "scenario": SCENARIOS, "others": PLAIN, "layer": PART_KINDS}
     known = list(lists.get(what, OPTIMISERS))
     if kind is None:
         return f"{path}.kind is missing: expected one of {', '.join(known)}"
     near = get_close_matches(kind, known, n=3) or known
-    what = what if what in ("learner", "scenario") else "optimiser"
+    what = what if what in ("learner", "scenario", "layer") else "optimiser"
     return f"{path}.kind: unknown {what} {kind!r}; did you mean {' or '.join(near)}?"
 
 

@@ -4,14 +4,14 @@
 training (Fig. 3 right): where predictions suffer, the layers work beyond the linear regime.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import sqrt
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from flax import nnx
 
 from ..errors import ConfigError
 from ..memory.coefficients import CoefficientTable, block_coefficients
@@ -22,37 +22,36 @@ from .layers import GrowingLayer, Recall
 from .learner import Learner
 from .state import Memory, State
 
-_EXAMPLES = 1024  # predicted at once
-
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Moments:
-    """A softmax layer with a linear exponential: (Σṽ + (Σṽkᵀ)·q/c) / (Σw + (Σwk)·q/c), c = T·√D."""
+    """What is left of a softmax layer's entries where the exponential is linear; c is T·√D."""
 
     values: jax.Array  # [F] Σ ṽ
     products: jax.Array  # [D, F] Σ k·ṽᵀ / c
     weight: jax.Array  # [] Σ w
     weighted_keys: jax.Array  # [D] Σ w·k / c
 
-    def __call__(self, queries: jax.Array) -> jax.Array:
-        """[B, F]; zeros where the denominator is zero."""
-        denominator = (self.weight + queries @ self.weighted_keys)[:, None]
+
+class LinearisedSoftmax(nnx.Module):
+    """(Σṽ + (Σṽkᵀ)·q/c) / (Σw + (Σwk)·q/c): a softmax layer with 1 + x in the place of exp(x)."""
+
+    def __init__(self, moments: Moments) -> None:
+        self.values = nnx.Param(moments.values)
+        self.products = nnx.Param(moments.products)
+        self.weight = nnx.Param(moments.weight)
+        self.weighted_keys = nnx.Param(moments.weighted_keys)
+
+    def __call__(self, queries: jax.Array, recall: Recall) -> jax.Array:
+        """Outputs [B, F] for queries [B, D]; zeros where the denominator is zero."""
+        denominator = (self.weight[...] + queries @ self.weighted_keys[...])[:, None]
         none = denominator == 0
-        return jnp.where(none, 0, (self.values + queries @ self.products) / jnp.where(none, 1, denominator))
+        numerator = self.values[...] + queries @ self.products[...]
+        return jnp.where(none, 0, numerator / jnp.where(none, 1, denominator))
 
 
-@dataclass
-class LinearRecall(Recall):
-    """A recall in which layers answer by their moments."""
-
-    moments: Mapping[str, Moments] = field(default_factory=dict)
-
-    def _retrieve(self, layer: GrowingLayer, queries: jax.Array) -> jax.Array:
-        return self.moments[layer.name](queries)
-
-
-def linearised(learner: Learner, state: State) -> Callable[[np.ndarray], np.ndarray]:
+def linearised(learner: Learner, state: State) -> tuple[Learner, State]:
     """The network of a state with exp(x) replaced by 1 + x in its growing softmax layers.
 
     Args:
@@ -60,34 +59,38 @@ def linearised(learner: Learner, state: State) -> Callable[[np.ndarray], np.ndar
       state: its state, which stays usable.
 
     Returns:
-      Outputs [n, C] for examples x [n, …].
+      A learner without growing layers, and its state.
 
     Raises:
-      ConfigError: a growing layer's kernel is not a softmax.
+      ConfigError: there is no growing layer, or a growing layer's kernel is not a softmax.
     """
-    moments = {}
-    for name, layer in learner.layers.items():
-        if not isinstance(layer.spec.kernel, WeightedSoftmax):
-            kernel = type(layer.spec.kernel).__name__
-            raise ConfigError(
-                f"linearise: expected softmax layers, whose exponential is replaced; found {kernel} in {name}"
-            )
-        moments[name] = _moments(layer.spec.kernel, state.memories[name])
+    if not learner.layers:
+        raise ConfigError("linearise: expected growing softmax layers; found no growing layer")
     network = learner.network(state)
-
-    @jax.jit
-    def answer(moments: Mapping[str, Moments], x: jax.Array) -> jax.Array:
-        return network(x, LinearRecall({}, {}, moments=moments))
-
-    def predict(x: np.ndarray) -> np.ndarray:
-        parts = [x[start : start + _EXAMPLES] for start in range(0, len(x), _EXAMPLES)]
-        outputs = [np.asarray(answer(moments, jnp.asarray(part, jnp.result_type(float)))) for part in parts]
-        return np.concatenate(outputs) if outputs else np.empty((0, learner.task.outputs))
-
-    return predict
+    for path, module in list(nnx.iter_modules(network)):
+        if isinstance(module, GrowingLayer):
+            _put(network, path, LinearisedSoftmax(_moments(module, state.memories[module.name])))
+    fixed = Learner(network, learner.task)
+    return fixed, fixed.init(jax.random.key(0))
 
 
-def _moments(kernel: WeightedSoftmax, memory: Memory) -> Moments:
+def _put(network: nnx.Module, path: tuple[Any, ...], module: nnx.Module) -> None:
+    parent: Any = network
+    for name in path[:-1]:
+        parent = parent[name] if isinstance(name, int) else getattr(parent, name)
+    if isinstance(path[-1], int):
+        parent[path[-1]] = module
+    else:
+        setattr(parent, path[-1], module)
+
+
+def _moments(layer: GrowingLayer, memory: Memory) -> Moments:
+    kernel = layer.spec.kernel
+    if not isinstance(kernel, WeightedSoftmax):
+        raise ConfigError(
+            f"linearise: expected softmax layers, whose exponential is replaced; found "
+            f"{type(kernel).__name__} in {layer.name}"
+        )
     database, table = memory.database, memory.table
     blocks = database.blocks if memory.cold is None else Tiers(database, memory.cold, table).blocks()
     parts = [_of_block(kernel, block, table) for block in blocks]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from lamina.continual.actions import brought_forward, cap, decay, merge, prune_all
 from lamina.learners import Batch, Learner, State, build_learner
-from lamina.learners.config import RBFConfig, SoftmaxConfig
+from lamina.learners.growing_config import RBFConfig, SoftmaxConfig
 from lamina.learners.losses import Task
 from lamina.memory import MemoryConfig, Store
 from lamina.monitoring import read_table

@@ -13,7 +13,7 @@ from lamina.continual.phase_config import ReplayConfig
 from lamina.continual.replay import Balanced, Replay, Reservoir
 from lamina.continual.spans import Span
 from lamina.learners import Batch, build_learner
-from lamina.learners.config import RBFConfig
+from lamina.learners.growing_config import RBFConfig
 from lamina.learners.losses import Task
 from lamina.learners.parametric import MLPConfig
 from lamina.memory import Store

@@ -44,7 +44,8 @@ def test_every_exponential_is_replaced_by_its_expansion(
             factors = 1 + unit(stream) @ keys.T / (1.5 * np.sqrt(D))
             answer = factors @ values / (factors @ weights)[:, None]
             stream = stream + answer if name == "block0" else answer
-        np.testing.assert_allclose(linearised(learner, state)(x), stream, rtol=1e-8, atol=1e-10)
+        fixed, parameters = linearised(learner, state)
+        np.testing.assert_allclose(fixed.predict(parameters, x), stream, rtol=1e-8, atol=1e-10)
         assert np.abs(stream - learner.predict(state, x)).max() > 1e-3
 
 
@@ -70,8 +71,8 @@ def entries(state: State, layer: str) -> tuple[np.ndarray, np.ndarray, np.ndarra
 def test_at_a_high_temperature_nothing_is_lost() -> None:
     learner, state = learnt(blocks=0, temperature=1e4)
     x = np.random.default_rng(1).normal(size=(5, D)).astype(np.float32)
-    np.testing.assert_allclose(linearised(learner, state)(x), learner.predict(state, x), rtol=1e-3, atol=1e-4)
-    assert linearised(learner, state)(x[:0]).shape == (0, CLASSES)
+    fixed, parameters = linearised(learner, state)
+    np.testing.assert_allclose(fixed.predict(parameters, x), learner.predict(state, x), rtol=1e-3, atol=1e-4)
 
 
 def test_only_softmax_layers_have_an_exponential_to_replace() -> None:
@@ -79,3 +80,6 @@ def test_only_softmax_layers_have_an_exponential_to_replace() -> None:
     learner = build_learner(rbf, features=D, task=Task(CLASSES, True), batch_size=B, seed=0)
     with pytest.raises(ConfigError, match=r"expected softmax layers, .* found RBF in block0"):
         linearised(learner, learner.init(jax.random.key(0)))
+    mlp = build_learner(parse({"kind": "mlp"}), features=D, task=Task(CLASSES, True), batch_size=B, seed=0)
+    with pytest.raises(ConfigError, match="found no growing layer"):
+        linearised(mlp, mlp.init(jax.random.key(0)))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from lamina.errors import ConfigError
 from lamina.learners import Batch, Learner, State, Task, build_learner
-from lamina.learners.config import LinearConfig, RBFConfig, SoftmaxConfig
+from lamina.learners.growing_config import LinearConfig, RBFConfig, SoftmaxConfig
 from lamina.memory.database import COUNTERS, EMPTY
 from lamina.memory.policy import MemoryConfig
 from lamina.memory.sharding import ONE_DEVICE, Shards
@@ -182,7 +182,7 @@ import json, resource
 from pathlib import Path
 import jax, numpy as np
 from lamina.learners import Batch, Task, build_learner
-from lamina.learners.config import RBFConfig
+from lamina.learners.growing_config import RBFConfig
 from lamina.memory.policy import MemoryConfig
 
 D, B, BUDGET = 512, 512, 48 << 20

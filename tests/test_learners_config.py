@@ -7,7 +7,7 @@ import pytest
 from lamina.learners import LEARNERS, Learner, LearnerConfig, Task, build_learner
 from lamina.learners.initial import INITIALISERS
 from lamina.learners.networks import ACTIVATIONS
-from lamina.learners.rules import GaugeRule, KernelRule, WeightedSoftmaxRule
+from lamina.learners.rules import GaugeRule, KernelRule, NaiveSoftmaxRule, WeightedSoftmaxRule
 from lamina.memory.kernels import (
     RBF,
     Cosine,
@@ -28,6 +28,7 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "linear": {"value_rate": 0.1},
     "rbf": {"value_rate": 0.1, "temperature": 1.0},
     "softmax": {"value_rate": 0.1, "temperature": 1.0, "weight_rate": 0.1},
+    "naive_softmax": {"value_rate": 0.1, "temperature": 1.0},
     "knn": {"temperature": 1.0},
     "gauge": {"value_rate": 0.1, "temperature": 1.0, "weight_rate": 0.1, "gauge": 1.0},
     "laplace": {"value_rate": 0.1, "temperature": 1.0},
@@ -38,6 +39,7 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "cosine": {"value_rate": 0.1},
     "mlp": {},
     "parametric_softmax": {"entries": 5, "temperature": 1.0},
+    "layers": {"layers": {"readout": {"kind": "dense"}}},
 }
 
 
@@ -73,6 +75,10 @@ def test_every_learner_is_described_and_buildable() -> None:
         ("softmax", {"value_rate": 0.3, "weight_rate": 0.5}, "rule", WeightedSoftmaxRule(0.3, 0.5)),
         ("softmax", {"clip": 2.0}, "rule", WeightedSoftmaxRule(0.1, 0.1, clip=2.0)),
         ("softmax", {"momentum_on": "values"}, "momentum_on", "values"),
+        ("softmax", {"negative_weights": "kept"}, "rule", WeightedSoftmaxRule(0.1, 0.1, negative=True)),
+        ("softmax", {"negative_weights": "kept", "least_share": 0.2}, "kernel", WeightedSoftmax(1.0, 0.2)),
+        ("naive_softmax", {"value_rate": 0.2}, "rule", NaiveSoftmaxRule(0.2)),
+        ("naive_softmax", {}, "initial_weight", 1.0),
         ("gauge", {"gauge": 3, "order": "square"}, "rule", GaugeRule(0.1, 0.1, 3.0, "square")),
         ("gauge", {"temperature": 3}, "kernel", WeightedSoftmax(3.0)),
         ("gauge", {}, "initial_entries", 4),

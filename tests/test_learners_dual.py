@@ -12,9 +12,9 @@ import pytest
 from flax import nnx
 from lamina.errors import ConfigError
 from lamina.learners import Batch, Learner, Task, build_learner
-from lamina.learners.config import LinearConfig, RBFConfig
 from lamina.learners.dense import DenseLayer
 from lamina.learners.dual import Recording, collapse, weight_matrix
+from lamina.learners.growing_config import LinearConfig, RBFConfig
 from lamina.learners.initial import with_initial_entries
 from lamina.learners.layers import Recall, rms_norm
 from lamina.learners.networks import Network

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from lamina.errors import ConfigError
 from lamina.learners import Batch, Learner, Task, build_learner
-from lamina.learners.config import LinearConfig, RBFConfig, SoftmaxConfig
+from lamina.learners.growing_config import LinearConfig, RBFConfig, SoftmaxConfig
 from lamina.learners.initial import initial_database
 from lamina.learners.layers import GrowingLayer, GrowingSpec
 from lamina.learners.networks import ResidualGrowingNetwork

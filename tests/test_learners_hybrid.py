@@ -162,6 +162,38 @@ def test_new_rows_begin_with_moments_of_zero_and_the_common_count() -> None:
     assert int(cleared[0]["keys"][0].count) == 7
 
 
+TRIGGERS: dict[str, dict[str, Any]] = {
+    "distance": {},
+    "error-weighted distance": {"error_weighted": True, "novelty_threshold": 1.0},
+    "large errors alone": {"error_threshold": 0.7},
+    "rising threshold": {"threshold_rise": 1.5, "capacity": 40},
+}
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS)
+@pytest.mark.parametrize("kind", ["softmax", "rbf"])
+def test_growth_is_triggered_by(kind: str, trigger: str) -> None:
+    """Against the distances to the trained keys that were there before each batch."""
+    memory = {**NOVEL, "initial_capacity": 64, **TRIGGERS[trigger]}
+    learner = hybrid(kind, blocks=0, memory=memory)
+    state, admitted = learner.init(jax.random.key(0)), []
+    for batch in stream(12, seed=11):
+        keys = columns(state)["keys"]
+        queries = batch.x / np.sqrt(np.mean(batch.x**2, axis=1, keepdims=True) + 1e-6)
+        distances = np.linalg.norm(queries[:, None] - keys, axis=2).min(axis=1, initial=np.inf)
+        threshold = memory["novelty_threshold"]
+        if "capacity" in memory:
+            threshold *= 1 + memory["threshold_rise"] * len(keys) / memory["capacity"]
+        state, result = learner.update(state, batch)
+        errors = np.asarray(jax.nn.softmax(result.outputs)) - np.eye(CLASSES)[batch.y]
+        lengths = np.linalg.norm(errors, axis=1)
+        novel = distances * (lengths if "error_weighted" in memory else 1) > threshold
+        novel &= lengths > memory.get("error_threshold", 0.0)
+        assert int(result.changes["readout"][0]) == novel.sum()
+        admitted.append(int(novel.sum()))
+    assert 0 < sum(admitted[2:]) < 10 * B
+
+
 def test_a_frozen_hybrid_layer_is_not_trained_and_thaws() -> None:
     learner, batches = hybrid(), stream(4, seed=9)
     state, _ = learnt(learner, batches[:2])

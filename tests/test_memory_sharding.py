@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from lamina.errors import ConfigError
 from lamina.learners import Batch, Learner, State, Task, build_learner, initial_key
-from lamina.learners.config import LearnerConfig, RBFConfig, SoftmaxConfig
+from lamina.learners.config import LearnerConfig
+from lamina.learners.growing_config import RBFConfig, SoftmaxConfig
 from lamina.memory import RBF, Decision, MemoryConfig, Occupancy, Store, append, empty_database, prune
 from lamina.memory.database import Database, Rows
 from lamina.memory.neighbours import nearest
