@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..memory.sharding import ONE_DEVICE, Shards
 from .decoder_config import DecoderConfig, build_decoder
 from .growing_config import AnyGrowing, growing_spec
-from .layered import LayersConfig, build_layered
+from .layered import MixedConfig, build_layered
 from .layers import GrowingLayer
 from .learner import Learner
 from .losses import Task
@@ -37,11 +37,11 @@ LEARNERS: dict[str, str] = {
     "mlp": "residual MLP; grows: nothing; trained: all weights, by an optimiser (Eq. 12)",
     "parametric_softmax": "softmax layers of fixed size; grows: nothing; trained: all entries (F.5)",
     "decoder": "decoder of texts; grows: feed-forward parts of kind rbf; trained: all else, by an optimiser",
-    "layers": "residual network of named layers; grows: those of a growing kind; trained: the others",
+    "mixed": "residual network of named layers; grows: those of a growing kind; trained: the others",
 }
 
 LearnerConfig = Annotated[
-    AnyGrowing | NeighboursConfig | ParametricConfig | DecoderConfig | LayersConfig,
+    AnyGrowing | NeighboursConfig | ParametricConfig | DecoderConfig | MixedConfig,
     Field(discriminator="kind"),
 ]
 
@@ -79,7 +79,7 @@ def build_learner(
     if isinstance(config, NeighboursConfig):
         network = neighbours_network(config, features=features, task=task, seed=seed)
         return Learner(network, task, shards=shards, spill_folder=spill_folder)
-    if isinstance(config, LayersConfig):
+    if isinstance(config, MixedConfig):
         return build_layered(
             config,
             features=features,

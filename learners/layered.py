@@ -22,17 +22,17 @@ from .parts import Part, PartConfig, Perceptron, build_part
 
 
 @config(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False), kw_only=True)
-class LayersConfig(HeldConfig):
+class MixedConfig(HeldConfig):
     """A residual network of named layers."""
 
-    kind: Literal["layers"]
+    kind: Literal["mixed"]
     # Name → layer, in the order in which they follow each other; the last one is the readout.
     layers: Annotated[dict[str, PartConfig], Field(min_length=1)]
     # Trains what does not grow, on the batch-mean loss.
     optimiser: OptimiserConfig = AdamConfig(kind="adam")
 
     @model_validator(mode="after")
-    def _check(self) -> "LayersConfig":
+    def _check(self) -> "MixedConfig":
         *_, (last, readout) = self.layers.items()
         if readout.blocks != 1:
             raise ValueError(f"the last layer, {last}, is the readout: expected blocks: 1; found more")
@@ -82,7 +82,7 @@ class LayeredNetwork(Network):
 
 
 def build_layered(
-    config: LayersConfig,
+    config: MixedConfig,
     *,
     features: int,
     task: Task,

@@ -39,7 +39,7 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "cosine": {"value_rate": 0.1},
     "mlp": {},
     "parametric_softmax": {"entries": 5, "temperature": 1.0},
-    "layers": {"layers": {"readout": {"kind": "dense"}}},
+    "mixed": {"layers": {"readout": {"kind": "dense"}}},
 }
 
 

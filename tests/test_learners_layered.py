@@ -19,7 +19,7 @@ DENSE = {"kind": "dense"}
 
 
 def learner(layers: dict[str, Any], **options: Any) -> Learner:
-    config = parse({"kind": "layers", "layers": layers, **options})
+    config = parse({"kind": "mixed", "layers": layers, **options})
     return build_learner(config, features=D, task=Task(CLASSES, True), batch_size=B, seed=0)
 
 
@@ -128,7 +128,7 @@ def test_layers_that_make_no_network_are_refused(layers: dict[str, Any], complai
 
 def test_a_wrong_name_is_told_with_the_nearest_ones(tmp_path: Path) -> None:
     start = "run", "digits-online", "--run-dir", tmp_path / "run", "--set"
-    layers = "learner={kind: layers, layers: {front: {kind: rfb}, out: {kind: dense}}}"
+    layers = "learner={kind: mixed, layers: {front: {kind: rfb}, out: {kind: dense}}}"
     refused(command(*start, layers), "learner.layers.front.kind: unknown layer 'rfb'; did you mean rbf")
-    layers = "learner={kind: layers, layers: {front: {kind: mlp, widht: 3}, out: {kind: dense}}}"
+    layers = "learner={kind: mixed, layers: {front: {kind: mlp, widht: 3}, out: {kind: dense}}}"
     refused(command(*start, layers), "learner.layers.front.widht", "did you mean learner.layers.front.width")
