@@ -6,14 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from ..learners import Learner, State
 from ..learners.ablation import linearised
 from ..memory.kernels import WeightedSoftmax
-from .evaluation import Score, score
 from .run import Run
+from .scores import Score, score
 
 TRAINING = "training"  # names the examples that have come by
 
@@ -73,8 +72,7 @@ def _ablated(run: Run, linear: tuple[Learner, State] | None, scorer: Scorer) -> 
 
 
 def _score(learner: Learner, state: State, *, x: np.ndarray, y: np.ndarray) -> Score:
-    outputs = learner.predict(state, x)
-    losses = np.asarray(learner.task.loss(jnp.asarray(outputs), jnp.asarray(y)))
+    outputs, losses = learner.answer(state, x, y)
     return score(learner.task, outputs, losses, y)
 
 

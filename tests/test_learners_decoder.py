@@ -10,8 +10,8 @@ import pytest
 from lamina.errors import ConfigError
 from lamina.learners import Learner, State, build_learner
 from lamina.learners.attention import rotated
-from lamina.learners.config import RBFConfig
 from lamina.learners.generation import Generator
+from lamina.learners.growing_config import RBFConfig
 from slow_decoder import Copied, plain, slow_logits, slow_losses
 from tiny_texts import TASK, TOKENS, WORDS, batches, config_of, decoder, texts
 
