@@ -1,7 +1,7 @@
 """A run's charts as data, of as many points as a screen can show."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -64,6 +64,7 @@ def charts(history: History) -> list[Chart]:
     drawn = (
         _accuracy(history, marks),
         _loss(history, marks),
+        _attribute_loss(history, marks),
         _entries(history, marks),
         _bytes(history, marks),
         _throughput(history, marks),
@@ -115,6 +116,19 @@ def _loss(history: History, marks: _Marks) -> Chart:
     series += _points(history.evaluations, "loss", first_color=1)
     note = "Mean loss before learning, since the previous point. Points: held-out data."
     return Chart("loss", "Loss", note, "mean loss", series, ".4g", None, marks)
+
+
+def _attribute_loss(history: History, marks: _Marks) -> Chart:
+    series = _points(history.evaluations, "attribute_loss", first_color=1)
+    series += [
+        replace(each, name=each.name.replace("held out", "nobody known"), style="dotted")
+        for each in _points(history.evaluations, "no_knowledge_level", first_color=1)
+    ]
+    note = (
+        "Points: loss of a value in held-out texts, summed over its words. Dotted: what it is for somebody "
+        "who knows how often values occur, and nobody; a plateau there ends where facts become known."
+    )
+    return Chart("attribute_loss", "Loss of values", note, "nats", series, ".4g", None, marks)
 
 
 def _entries(history: History, marks: _Marks) -> Chart:

@@ -205,9 +205,14 @@ def _evaluation_table(evaluations: Sequence[Row]) -> Document | None:
     if not evaluations:
         return None
     shown = evaluations[: -_SHOWN_EVALUATIONS - 1 : -1]
+    texts = any(row.get("attribute_loss") is not None for row in shown)
+    head = ["task", "phase", "step", "examples", "accuracy", "loss", "held-out examples", "took"]
     return {
-        "head": ["task", "phase", "step", "examples", "accuracy", "loss", "held-out examples", "took"],
-        "rows": list(map(_evaluation_cells, shown)),
+        "head": [*head, "loss of a value"] if texts else head,
+        "rows": [
+            [*_evaluation_cells(row), *([ratio_text(row.get("attribute_loss"))] if texts else [])]
+            for row in shown
+        ],
         "left": len(evaluations) - len(shown),
     }
 

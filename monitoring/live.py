@@ -160,6 +160,7 @@ class _HeldOut:
         for task, row in self._latest.items():
             yield metrics.HELD_OUT_ACCURACY, (task,), row["accuracy"]
             yield metrics.HELD_OUT_LOSS, (task,), row["loss"]
+            yield metrics.HELD_OUT_ATTRIBUTE_LOSS, (task,), row.get("attribute_loss")
             yield metrics.FORGETTING, (task,), self._forgetting(task)
 
     def _forgetting(self, task: str) -> float | None:

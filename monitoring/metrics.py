@@ -142,6 +142,12 @@ HELD_OUT_ACCURACY = _gauge(
 HELD_OUT_LOSS = _gauge(
     "lamina_held_out_loss", "loss", _TASK, "Mean loss of the latest evaluation on held-out data."
 )
+HELD_OUT_ATTRIBUTE_LOSS = _gauge(
+    "lamina_held_out_attribute_loss",
+    "loss",
+    _TASK,
+    "Loss of a value, summed over its words, in the latest evaluation on held-out texts.",
+)
 FORGETTING = _gauge(
     "lamina_forgetting_max_ratio",
     "ratio",

@@ -49,21 +49,61 @@ LEARNERS = {
         },
     },
     "mlp": {"kind": "mlp", "blocks": 1, "width": 16, "optimiser": "adam"},
+    "decoder": {
+        "kind": "decoder",
+        "width": 8,
+        "heads": 2,
+        "ffn": ["cos_bochner", "rbf"],
+        "cos_bochner": {"features": 8},
+        "rbf": {
+            "decay": 0.01,
+            "tokens": {"admission": "high_loss", "loss_threshold": 3.0},
+            "memory": {
+                "initial_capacity": 64,
+                "capacity": 700,
+                "eviction": "oldest",
+                "admission": "novelty",
+                "novelty_threshold": 0.5,
+            },
+        },
+        "optimiser": {
+            "kind": "adamw",
+            "learning_rate": {"kind": "cosine", "first": 0.01, "steps": 100, "warmup": 5},
+        },
+    },
 }
 
 
-@pytest.fixture(scope="module")
-def stream(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    log = tmp_path_factory.mktemp("stream") / "log"
-    stream = {
+STREAMS = {
+    "digits": {
         "source": "digits",
         "limit": 800,
         "standardise": "running",
         "flatten": True,
         "segment_length": 64,
-    }
-    build_log(StreamConfig(**stream).with_seed(0), log)
-    return {"stream": stream, "log": str(log)}
+    },
+    "biography": {
+        "source": "biography",
+        "limit": 400,
+        "segment_length": 64,
+        "biography": {"people": 8, "length": 64, "templates_per_attribute": 3, "held_out_templates": 1},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def streams(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    found = {}
+    for name, stream in STREAMS.items():
+        log = tmp_path_factory.mktemp(name) / "log"
+        build_log(StreamConfig(**stream).with_seed(0), log)
+        found[name] = {"stream": stream, "log": str(log)}
+    return found
+
+
+@pytest.fixture
+def stream(learner: str, streams: dict[str, dict[str, object]]) -> dict[str, object]:
+    return streams["biography" if learner == "decoder" else "digits"]
 
 
 @pytest.fixture(scope="module")
