@@ -86,7 +86,13 @@ STREAMS = {
         "source": "biography",
         "limit": 400,
         "segment_length": 64,
-        "biography": {"people": 8, "length": 64, "templates_per_attribute": 3, "held_out_templates": 1},
+        "biography": {
+            "people": 8,
+            "length": 64,
+            "templates_per_attribute": 3,
+            "held_out_templates": 1,
+            "names": [16, 16, 16],
+        },
     },
 }
 

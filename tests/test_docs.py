@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TARGETS = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 STEPS = {"run": "3", "resume": "3", "fork": "3"}
+WHOLE = ["run", "biography-smoke", "--run-dir", "runs/smoke"]  # short, and the commands after it need its end
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -103,7 +104,7 @@ def run(words: list[str]) -> None:
     target = None
     if ">" in words:
         words, target = words[: words.index(">")], words[words.index(">") + 1]
-    if words[0] in STEPS and "--steps" not in words and "--print-config" not in words:
+    if words[0] in STEPS and words != WHOLE and "--steps" not in words and "--print-config" not in words:
         words = [*words, "--steps", STEPS[words[0]], "--quiet"]
     if words[:2] == ["run", "fashion-mnist-online"]:
         words += ["--set", "stream.folder=fashion"]

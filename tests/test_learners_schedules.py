@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from lamina.learners import Batch, Learner, State, Task, build_learner
 from lamina.learners.config import LearnerConfig
-from lamina.learners.schedules import Rate, Schedule, highest, rate_at
+from lamina.learners.optimisers import OptimiserConfig, build_plain
+from lamina.learners.schedules import Rate, Schedule, highest, rate_at, traced
 from pydantic import TypeAdapter, ValidationError
 
 parse_rate = TypeAdapter(float | Schedule).validate_python
@@ -35,6 +36,22 @@ def test_rates_by_step(schedule: Any, expected: list[float]) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert highest(rate) >= max(found)
     assert highest(rate) == max(found)
+    compiled = traced(rate)
+    if callable(compiled):
+        rates = jax.vmap(compiled)(np.arange(7))
+        np.testing.assert_allclose(rates, expected, rtol=1e-6, atol=1e-7)
+    else:
+        assert compiled == 0.7
+
+
+def test_a_scheduled_optimiser_steps_by_the_rate_of_its_own_count() -> None:
+    config = TypeAdapter(OptimiserConfig).validate_python({"kind": "sgd", "learning_rate": COSINE})
+    optimiser = build_plain(config)
+    parameter = jax.numpy.ones(2)
+    state = optimiser.init(parameter)
+    for step in range(7):
+        update, state = optimiser.update(parameter, state, parameter)
+        np.testing.assert_allclose(update, -rate_at(parse_rate(COSINE), step) * np.ones(2), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

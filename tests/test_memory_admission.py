@@ -73,6 +73,29 @@ def test_an_error_threshold_needs_both() -> None:
     assert admitted([[0, 0]], [[2, 0], [2, 0], [0.5, 0]], [0.6, 0.5, 9], **rules) == [True, False, False]
 
 
+@pytest.mark.parametrize("scope", ["before", "batch"])
+def test_rows_that_are_not_offered_are_passed_over(scope: str) -> None:
+    """They become no entries, take nobody's place within the batch, and merge into nothing."""
+    queries = jnp.array([[4.0, 0], [4.1, 0], [0.1, 0], [9, 0]])
+    offered = jnp.array([False, True, False, True])
+    for rules in (novelty(1), {"admission": "quantize", "quantize_radius": 1}):
+        config = MemoryConfig(initial_capacity=4, admission_scope=scope, **rules)
+        found = decide(config, KERNEL, database_of([[0, 0]]), None, queries, jnp.ones(4), offered=offered)
+        assert found.admitted.tolist() == [False, True, False, True]
+        assert found.target is None or found.target.tolist() == [-1] * 4
+        rows = Rows(queries, jnp.ones((4, 1)), None, jnp.arange(4, dtype=jnp.int32))
+        database = database_of([[0, 0]])
+        database, occupancy, change = append(
+            config, KERNEL, database, Occupancy.of(database, holes=False), None, rows, found, 2
+        )
+        assert change.tolist() == [2, 0, 0, 0, 0]
+        assert occupancy.least <= int(database.entries) == 3 <= occupancy.most
+    everything = decide(
+        MemoryConfig(initial_capacity=4), KERNEL, database_of([]), None, queries, jnp.ones(4), offered=offered
+    )
+    assert everything.admitted.tolist() == offered.tolist()
+
+
 def test_a_distance_may_be_weighted_by_the_error() -> None:
     rules = novelty(1, error_weighted=True)
     assert admitted([[0, 0]], [[2, 0], [2, 0], [0.5, 0]], [0.6, 0.4, 3], **rules) == [True, False, True]
