@@ -114,7 +114,7 @@ EXPERIMENT = Experiment(
             "points",
             f"{title}: accuracy against entries",
             x="entries",
-            groups=tuple(f"{kind}, {line}" for line in ("τ", *_EVICTIONS)),
+            groups=(kind, *(f"{kind}, {line}" for line in ("τ", *_EVICTIONS))),
         )
         for kind, title in (("rbf", "RBF"), ("softmax", "Weighted softmax"), ("hybrid", "Hybrid softmax"))
     ),
