@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..experiment import Cell, Experiment, Figure, Means, Size, merged
+from ..experiment import Cell, Experiment, Figure, Mean, Means, Size, merged
 from ..network import measure_images
 from .learners import BATCH, at_width, evaluated, hybrid, narrowed, rbf, softmax
 
@@ -66,33 +66,49 @@ def _cell(
 
 
 def _remarks(means: Means) -> list[str]:
-    """For each kind: the cheapest setting within a point of storing everything, and the best at half."""
+    """What to choose: by how much entries can be saved, and what gives way best at half of them."""
     sentences = []
     for kind in ("rbf", "softmax", "hybrid"):
         whole = means.get(f"{kind}-all")
-        bounded = {name: mean for name, mean in means.items() if name.startswith(f"{kind}-")}
-        bounded.pop(f"{kind}-all", None)
-        if whole is None or not bounded:
-            continue
-        entries = {name: mean.figures[0]["entries"] for name, mean in bounded.items()}
-        near = [name for name, mean in bounded.items() if mean.mean > whole.mean - 1]
+        if whole is not None:
+            sentences += [*_savings(kind, whole, means), *_half(kind, whole, means)]
+    return sentences
+
+
+def _savings(kind: str, whole: Mean, means: Means) -> list[str]:
+    """The fewest entries that keep accuracy within a few points, and the bounds measured for that."""
+    bounded = {n: m for n, m in means.items() if n.startswith(f"{kind}-") and n != f"{kind}-all"}
+    shares = {
+        name: mean.figures[0]["entries"] / whole.figures[0]["entries"] for name, mean in bounded.items()
+    }
+    sentences = []
+    for points in (1, 3):
+        near = [name for name, mean in bounded.items() if mean.mean > whole.mean - points]
         if near:
-            least = min(near, key=lambda name: entries[name])
-            share = entries[least] / whole.figures[0]["entries"]
+            least = min(near, key=lambda name: shares[name])
             sentences.append(
-                f"{kind}: `{least}` keeps {share:.0%} of the entries and stays within a point of "
-                "storing every "
-                f"example ({bounded[least].mean:.1f} against {whole.mean:.1f} %)."
-            )
-        half = [name for name in bounded if name.endswith("-50")]
-        if len(half) > 1:
-            order = sorted(half, key=lambda name: -bounded[name].mean)
-            sentences.append(
-                f"{kind} at half of the entries: "
-                + ", ".join(f"`{name}` {bounded[name].mean:.1f} %" for name in order)
-                + "."
+                f"{kind}: of {len(bounded)} bounds measured, `{least}` keeps fewest entries "
+                f"({shares[least]:.0%}) "
+                f"within {points} point{'s' if points > 1 else ''} of storing every example "
+                f"({bounded[least].mean:.1f} against {whole.mean:.1f} %)."
             )
     return sentences
+
+
+def _half(kind: str, whole: Mean, means: Means) -> list[str]:
+    """The evictions in their order at a cap of half of the examples."""
+    names = [name for eviction in _EVICTIONS if (name := f"{kind}-{eviction.replace('_', '-')}-50") in means]
+    if len(names) < 2:
+        return []
+    order = sorted(names, key=lambda name: -means[name].mean)
+    numbers = ", ".join(f"`{name}` {means[name].mean:.1f} %" for name in order)
+    sentence = f"{kind} at a cap of 50 %, best first: {numbers} (every example: {whole.mean:.1f} %)."
+    if order[0] == f"{kind}-none-50":
+        sentence += (
+            " Here no longer storing costs less than letting entries go: later entries correct earlier ones, "
+            "and are wrong without them."
+        )
+    return [sentence]
 
 
 EXPERIMENT = Experiment(
