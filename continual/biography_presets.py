@@ -88,6 +88,7 @@ SMOKE: dict[str, Any] = {
         "rbf": {
             **SMALL["learner"]["rbf"],
             "memory": {"initial_capacity": 12_288, "capacity": 12_288, "eviction": "oldest"},
+            "tokens": {"reading": "everywhere", "admission": "values"},
         },
     },
     "phases": _phases(16, 240, 2e-3),

@@ -207,16 +207,16 @@ def test_four_devices_learn_what_one_does(tokens: dict[str, Any]) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), *answers)
 
 
-def test_entries_on_disk_answer_like_those_in_memory(tmp_path: Any) -> None:
+def test_entries_on_disk_answer_like_those_in_memory() -> None:
     answers = []
-    for budget in (None, 12_000):
+    for budget in (None, 6_000):
         learner = growing(
             {"admission": "values"},
-            initial_capacity=32,
+            initial_capacity=16,
             **({} if budget is None else {"budget_bytes": budget}),
         )
         state = learner.init(jax.random.key(0))
-        for batch in batches(12):
+        for batch in batches(5):
             state, result = learner.update(state, batch)
         memory = state.memories["ffn0"]
         assert (memory.cold is not None and memory.cold.entries > 0) == (budget is not None)
