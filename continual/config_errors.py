@@ -39,7 +39,7 @@ def one_line(error: ValidationError) -> str:
 def _unknown_kind(path: str, kind: str | None) -> str:
     """What is wrong with the `kind` of a learner, scenario or optimiser, which may be missing."""
     inside, _, what = path.rpartition(".")
-    what = "layer" if inside.endswith("layers") else what
+    what = "layer" if inside.endswith("layers") or what == "ffn" else what
     lists = {"learner": LEARNERS, "scenario": SCENARIOS, "others": PLAIN, "layer": PART_KINDS}
     known = list(lists.get(what, OPTIMISERS))
     if kind is None:

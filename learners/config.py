@@ -18,6 +18,7 @@ from .losses import Task
 from .neighbours import NeighboursConfig, neighbours_network
 from .networks import ResidualGrowingNetwork
 from .parametric import ParametricConfig, build_parametric
+from .vit_config import ViTConfig, build_vit
 
 _KERNEL = "grows: every layer; trained: nothing; v = −η·g"
 _WEIGHED = "grows: every layer; trained: nothing"
@@ -38,10 +39,11 @@ LEARNERS: dict[str, str] = {
     "parametric_softmax": "softmax layers of fixed size; grows: nothing; trained: all entries (F.5)",
     "decoder": "decoder of texts; grows: feed-forward parts of kind rbf; trained: all else, by an optimiser",
     "mixed": "residual network of named layers; grows: those of a growing kind; trained: the others",
+    "vit": "Vision Transformer (F.11); grows: feed-forward parts of a growing kind; trained: all else",
 }
 
 LearnerConfig = Annotated[
-    AnyGrowing | NeighboursConfig | ParametricConfig | DecoderConfig | MixedConfig,
+    AnyGrowing | NeighboursConfig | ParametricConfig | DecoderConfig | MixedConfig | ViTConfig,
     Field(discriminator="kind"),
 ]
 
@@ -79,16 +81,38 @@ def build_learner(
     if isinstance(config, NeighboursConfig):
         network = neighbours_network(config, features=features, task=task, seed=seed)
         return Learner(network, task, shards=shards, spill_folder=spill_folder)
-    if isinstance(config, MixedConfig):
-        return build_layered(
-            config,
-            features=features,
-            task=task,
-            batch_size=batch_size,
-            seed=seed,
-            shards=shards,
-            spill_folder=spill_folder,
-        )
+    match config:
+        case MixedConfig():
+            build = partial(build_layered, config)
+        case ViTConfig():
+            build = partial(build_vit, config)
+        case _:
+            build = partial(_build_growing, config)
+    return build(
+        features=features,
+        task=task,
+        batch_size=batch_size,
+        seed=seed,
+        shards=shards,
+        spill_folder=spill_folder,
+    )
+
+
+def initial_key(seed: int) -> jax.Array:
+    """The random key from which a run's learner draws its initial function."""
+    return jax.random.key(seed)
+
+
+def _build_growing(
+    config: AnyGrowing,
+    *,
+    features: int,
+    task: Task,
+    batch_size: int,
+    seed: int,
+    shards: Shards,
+    spill_folder: Path | None,
+) -> Learner:
     spec = partial(growing_spec, config, inputs=features, batch_size=batch_size)
     blocks = [
         GrowingLayer(f"block{number}", spec(outputs=features, seed=seed + number + 1))
@@ -96,8 +120,3 @@ def build_learner(
     ]
     readout = GrowingLayer("readout", spec(outputs=task.outputs, seed=seed))
     return Learner(ResidualGrowingNetwork(blocks, readout), task, shards=shards, spill_folder=spill_folder)
-
-
-def initial_key(seed: int) -> jax.Array:
-    """The random key from which a run's learner draws its initial function."""
-    return jax.random.key(seed)

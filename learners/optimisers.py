@@ -105,7 +105,7 @@ class MesaConfig:
     """Mesa (FOOF)."""
 
     kind: Literal["mesa"]
-    learning_rate: _Rate = 1e-3
+    learning_rate: _Rates = 1e-3
     # γ: how slowly the second moment of the inputs forgets; 1: never.
     forgetting: Annotated[float, Field(ge=0, le=1)] = 0.99
     # λ: added to the second moment's diagonal.
@@ -133,7 +133,7 @@ class DeltaConfig:
     """The Delta rule."""
 
     kind: Literal["delta"]
-    learning_rate: _Rate = 1e-3
+    learning_rate: _Rates = 1e-3
     # λ: how strongly a layer forgets along its inputs; the step's rate multiplies it.
     decay: Annotated[float, Field(ge=0)] = 1e-5
     # What of an example's part is divided by its ‖x‖².
@@ -158,7 +158,7 @@ def build_optimiser(config: Optimiser, network: nnx.Module) -> optax.GradientTra
         case MesaConfig():
             return for_dense_layers(network, _mesa(config), build_plain(config.others))
         case DeltaConfig():
-            dense = delta(config.learning_rate, config.decay, config.normalised)
+            dense = delta(traced(config.learning_rate), config.decay, config.normalised)
             return for_dense_layers(network, dense, build_plain(config.others))
         case _:
             return build_plain(config)
@@ -187,7 +187,7 @@ def build_plain(config: Plain) -> optax.GradientTransformation:
 def _mesa(config: MesaConfig) -> optax.GradientTransformation:
     momentum = 0.9 if config.momentum is None else config.momentum
     return mesa(
-        config.learning_rate,
+        traced(config.learning_rate),
         config.forgetting,
         config.regularisation,
         form=config.form,

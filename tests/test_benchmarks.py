@@ -132,11 +132,22 @@ def check_recording(figures: Any) -> None:
     assert case["scrapes"] >= 1
 
 
+def check_peers(figures: Any) -> None:
+    assert figures["examples"] == 48
+    found = figures["learners"]
+    assert {"lamina rbf", "lamina softmax", "lamina mlp", "10 nearest neighbours"} <= set(found)
+    for each in found.values():
+        assert 0 <= each["accuracy"] <= 1
+        assert each["seconds"] > 0
+    assert found["10 nearest neighbours"]["accuracy"] > 0.2  # a tenth by chance
+
+
 CHECKS = {
     "cold": check_cold,
     "growth": check_growth,
     "optimisers": check_optimisers,
     "pass": check_pass,
+    "peers": check_peers,
     "recording": check_recording,
     "retrieval": check_retrieval,
     "store": check_store,

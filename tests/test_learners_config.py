@@ -40,6 +40,7 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "mlp": {},
     "parametric_softmax": {"entries": 5, "temperature": 1.0},
     "mixed": {"layers": {"readout": {"kind": "dense"}}},
+    "vit": {"image": (1, 3, 1), "patch": 1, "width": 4, "heads": 2},
 }
 
 

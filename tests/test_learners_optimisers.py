@@ -373,6 +373,7 @@ def test_a_plain_optimiser_is_optax_own(values: Any, expected: optax.GradientTra
     jax.tree.map(np.testing.assert_array_equal, *results)
 
 
+STEPWISE = {"kind": "steps", "values": [0.1, 0.5], "boundaries": [2]}
 LAYERWISE: list[tuple[Any, optax.GradientTransformation, optax.GradientTransformation]] = [
     ("mesa", mesa(1e-3, 0.99, 0.01), optax.adam(1e-3)),
     (
@@ -406,6 +407,16 @@ LAYERWISE: list[tuple[Any, optax.GradientTransformation, optax.GradientTransform
         },
         delta(0.1, 0.2, "decay"),
         optax.sgd(0.5),
+    ),
+    (
+        {"kind": "delta", "learning_rate": STEPWISE, "others": {"kind": "sgd", "learning_rate": STEPWISE}},
+        delta(lambda count: jnp.where(count >= 2, 0.5, 0.1), 1e-5),
+        optax.sgd(lambda count: jnp.where(count >= 2, 0.5, 0.1)),
+    ),
+    (
+        {"kind": "mesa", "learning_rate": STEPWISE},
+        mesa(lambda count: jnp.where(count >= 2, 0.5, 0.1), 0.99, 0.01),
+        optax.adam(1e-3),
     ),
 ]
 
