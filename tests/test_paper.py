@@ -217,7 +217,7 @@ def test_an_interrupted_cell_goes_on_from_its_last_commit(tmp_path: Path) -> Non
 def test_helpers_say_what_they_do() -> None:
     import doctest
 
-    for name in ("experiment", "experiments.capacity"):
+    for name in ("experiment", "experiments.capacity", "experiments.verdicts"):
         result = doctest.testmod(module(name))
         assert result.attempted > 0
         assert result.failed == 0

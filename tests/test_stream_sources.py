@@ -99,7 +99,8 @@ def test_shuffling_is_a_permutation_drawn_from_the_seed(name, configs):
 def test_every_source_is_listed_with_one_line():
     listed = list_sources()
     kinds = {spec.partition(":")[0] for spec, _ in listed}
-    assert kinds == {"digits", "fashion_mnist", "tfds", "npz", "files", "teacher_student", "biography"}
+    built_in = {"digits", "fashion_mnist", "tfds", "npz", "files", "teacher_student", "biography", "river"}
+    assert kinds == built_in
     assert all(line and "\n" not in line for _, line in listed)
 
 

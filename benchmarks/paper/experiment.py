@@ -79,7 +79,17 @@ class Figure:
     x: str = "examples seen"  # the axis' label; for points: Cell.x, or "entries"
     log_x: bool = False
     log_y: bool = False
+    level: str | None = None  # a key of the figures: a number drawn as a broken line across curves
     groups: tuple[str, ...] = ()  # draw these alone; none: all
+
+
+@dataclass(frozen=True)
+class Column:
+    """A further column of a table: the mean of a figure over the seeds that have it."""
+
+    head: str
+    figure: str | None = None  # its key in the figures; None: the head
+    style: str = ".1f"  # as `format` takes it
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,7 @@ class Experiment:
     measure: Callable[[Job], Measured]
     metric: Literal["accuracy", "loss"] = "accuracy"
     images: bool = True  # whether it needs a data set of images
-    columns: tuple[str, ...] = ()  # further figures in the table, in percent
+    columns: tuple[Column, ...] = ()  # further ones of the table
     figures: tuple[Figure, ...] = ()
     remarks: Callable[["Means"], list[str]] | None = None  # sentences that follow from the numbers
 

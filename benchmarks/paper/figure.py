@@ -15,6 +15,13 @@ _WORDS = {
     "train_accuracy": "training accuracy, %",
     "loss": "test loss",
     "before_learning_loss": "loss before learning",
+    "attribute_loss": "attribute loss, nats a value",
+    "attribute_accuracy": "attribute accuracy, %",
+    "level": "no-knowledge level",
+    "old": "attribute accuracy on the first people, %",
+    "old_before": "attribute accuracy on the first people, %",
+    "new": "attribute accuracy on the new people, %",
+    "plateau_end": "step at which the plateau ends",
 }
 
 
@@ -57,7 +64,7 @@ def draw(figure: Figure, cells: Sequence[Cell], means: Mapping[str, Mean]) -> by
 
 def _curves(axes: Any, figure: Figure, cells: Sequence[Cell], means: Mapping[str, Mean]) -> bool:
     """One curve per cell over the examples seen: the mean, and a band of ± a standard deviation."""
-    drawn = 0
+    drawn, levels = 0, []
     for cell in cells:
         if figure.groups and cell.group not in figure.groups:
             continue
@@ -77,6 +84,11 @@ def _curves(axes: Any, figure: Figure, cells: Sequence[Cell], means: Mapping[str
             high = [y + s for y, s in zip(ys, spread, strict=True)]
             axes.fill_between(xs, low, high, alpha=0.15, linewidth=0, color=style["color"])
         drawn += 1
+        levels += [f[figure.level] for f in means[cell.name].figures if figure.level]
+    if levels:
+        axes.axhline(
+            sum(levels) / len(levels), color="0.4", linestyle="-.", linewidth=1, label=_WORDS[figure.level]
+        )
     return drawn > 0
 
 
@@ -89,7 +101,10 @@ def _points(axes: Any, figure: Figure, cells: Sequence[Cell], means: Mapping[str
         mean = means[cell.name]
         x = mean.figures[0].get("entries") if figure.x == "entries" else cell.x
         if x is not None:
-            groups.setdefault(cell.group, []).append((x, mean.mean, mean.deviation or 0.0))
+            known = tuple(f[figure.y] for f in mean.figures if f.get(figure.y) is not None)
+            shown = Mean(known, ())
+            if known:
+                groups.setdefault(cell.group, []).append((x, shown.mean, shown.deviation or 0.0))
     for number, (group, points) in enumerate(groups.items()):
         xs, ys, spread = zip(*sorted(points), strict=True)
         axes.errorbar(xs, ys, yerr=spread, label=group, marker="o", capsize=3, color=f"C{number % 10}")

@@ -66,13 +66,19 @@ def measure_run(
     return {**_evaluations(rows), **_before_learning(rows), **sizes_of(read_summary(folder)), **more}
 
 
-def execute(config: RunConfig, folder: Path, after: Callable[[Run], None] | None = None) -> Measured | None:
+def execute(
+    config: RunConfig,
+    folder: Path,
+    after: Callable[[Run], None] | None = None,
+    begin: Callable[[], Run] | None = None,
+) -> Measured | None:
     """Runs a configuration to its end in a folder, going on where it was stopped.
 
     Args:
-      config: the configuration.
+      config: the configuration; a run of another one gives way.
       folder: the run's folder.
       after: called with the finished run.
+      begin: makes the run where there is none; None: it starts from nothing.
 
     Returns:
       None, or if learning diverged the figures that say so.
@@ -81,7 +87,7 @@ def execute(config: RunConfig, folder: Path, after: Callable[[Run], None] | None
       StoppedError: SIGINT or SIGTERM came; what was learnt is committed.
     """
     try:
-        with _opened(config, folder) as run:
+        with _opened(config, folder, begin or (lambda: Run.create(config, folder))) as run:
             if not run.execute(quiet=True).finished:
                 raise StoppedError(f"{folder} was stopped and has committed; run the same command to go on")
             if after is not None:
@@ -119,7 +125,7 @@ def with_logs(config: RunConfig, folder: Path) -> RunConfig:
     return replace(config, phases=phases)
 
 
-def _opened(config: RunConfig, folder: Path) -> Run:
+def _opened(config: RunConfig, folder: Path, begin: Callable[[], Run]) -> Run:
     """The run in that folder, if it is of this configuration; else a new one."""
     file = folder / "config.yaml"
     if file.exists():
@@ -131,7 +137,7 @@ def _opened(config: RunConfig, folder: Path) -> Run:
             return Run.resume(folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    return Run.create(config, folder)
+    return begin()
 
 
 def _evaluations(rows: list[dict[str, Any]]) -> Measured:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lamina.durable import write_durably
 
-from .experiment import Cell, Experiment, Mean, Measured
+from .experiment import Cell, Column, Experiment, Mean, Measured
 from .figure import draw
 from .results import Place, Result, Task, finished, places, tries
 
@@ -106,7 +106,7 @@ def _table(place: Place, cells: Sequence[Cell], means: Mapping[str, Mean]) -> li
     metric = place.experiment.metric
     paper = any(cell.paper for cell in cells)
     more = place.experiment.columns
-    head = ["cell", "", _METRIC[metric], *more, *(["paper"] if paper else [])]
+    head = ["cell", "", _METRIC[metric], *(column.head for column in more), *(["paper"] if paper else [])]
     head += ["seeds", "entries", "seconds a run"]
     lines = [_row(head), _row(["---"] * len(head))]
     for cell in cells:
@@ -121,7 +121,7 @@ def _table(place: Place, cells: Sequence[Cell], means: Mapping[str, Mean]) -> li
                     f"`{cell.name}`",
                     cell.label,
                     _number(place, cell, mean),
-                    *(_mean_of(figures, column) for column in more),
+                    *(_further(column, figures) for column in more),
                     *published,
                     str(len(figures)) if figures else "",
                     f"{statistics.mean(counts):,.0f}" if counts else "",
@@ -132,9 +132,14 @@ def _table(place: Place, cells: Sequence[Cell], means: Mapping[str, Mean]) -> li
     return [*lines, ""]
 
 
-def _mean_of(figures: Sequence[Measured], name: str) -> str:
-    known = [each[name] for each in figures if each.get(name) is not None]
-    return f"{statistics.mean(known):.1f}" if known else ""
+def _further(column: Column, figures: Sequence[Measured]) -> str:
+    """The mean over the seeds that have it, and how many have not; empty for a cell that was not run."""
+    name = column.figure or column.head
+    known = [found[name] for found in figures if found.get(name) is not None]
+    if not known:
+        return "–" if figures else ""
+    missing = len(figures) - len(known)
+    return format(statistics.mean(known), column.style) + (f" ({missing} without)" if missing else "")
 
 
 def _number(place: Place, cell: Cell, mean: Mean | None) -> str:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ...errors import ConfigError
+from ..biography.biographer import Biographer
 from ..biography.population import draw_population
 from ..biography.templates import ATTRIBUTES
 from ..biography.wording import check_length, wording_of
@@ -48,60 +49,49 @@ class BiographyTable:
 
     def __init__(self, config: StreamConfig, split: str) -> None:
         options, self._seed = config.biography, config.seed or 0
-        people = draw_population(options, self._seed)
-        wording = wording_of(options)
+        people, wording = draw_population(options, self._seed), wording_of(options)
         check_length(options, wording)
-        held_out = options.templates == "held_out" or (options.templates is None and split == "test")
-        if held_out and not options.held_out_templates:
+        wanted = options.templates or ("held_out" if split == "test" else "train")
+        if wanted == "held_out" and not options.held_out_templates:
             raise ConfigError(
                 "biography: expected held-out templates to evaluate with; found held_out_templates 0: set "
                 "biography.templates to train, or hold some out"
             )
-        taught = options.templates_per_attribute - options.held_out_templates
-        self._templates = people.templates[:, :, taught:] if held_out else people.templates[:, :, :taught]
-        self._names = [
-            [wording.names[k][index] for k, index in enumerate(row)] for row in people.names.tolist()
-        ]
-        words = np.stack(
-            [np.array(tokens)[column] for tokens, column in zip(wording.parts, people.values.T, strict=True)],
-            axis=1,
-        )
-        columns = [people.columns(attribute) for attribute in range(len(ATTRIBUTES))]
-        self._values = [words[:, each].tolist() for each in columns]
-        self._sentences, self._length = wording.sentences, options.length
+        held_out = options.held_out_templates
+        self._biographer = Biographer(people, wording, held_out, training=wanted == "train")
         self._purpose = f"biographies {options.population} {split}"
-        self._people = options.people
+        self._people, self._length = options.people, options.length
         self._most = options.length // wording.shortest + 1  # biographies drawn for a sequence
         self._chances = None if people.shares is None else np.cumsum(people.shares)
-        self.schema = Schema(
-            Field((options.length, 2), "int32"),
-            Field((options.length, 2), "int32"),
-            None,
-            vocabulary=wording.tokenizer.vocabulary,
-            attributes=ATTRIBUTES,
-        )
+        field = Field((options.length, 2), "int32")
+        words = wording.tokenizer.vocabulary
+        self.schema = Schema(field, field, None, vocabulary=words, attributes=ATTRIBUTES)
 
     def take(self, rows: Array) -> tuple[Array, Array, Array | None]:
         """See `Table.take`."""
         x = np.zeros((len(rows), self._length, 2), np.int32)
         y = np.full((len(rows), self._length, 2), -1, np.int32)
         uniform = np.array([self._draw(int(row)) for row in rows]).reshape(len(rows), self._most, _DRAWS)
-        people, choices = self._people_of(uniform[:, :, 0]), self._choices_of(uniform[:, :, 1 : 1 + _FACTS])
-        orders = np.argsort(uniform[:, :, 1 + _FACTS :], axis=2)
+        people = self._people_of(uniform[:, :, 0]).tolist()
+        choices = (uniform[:, :, 1 : 1 + _FACTS] * self._biographer.choices).astype(np.int64).tolist()
+        orders = np.argsort(uniform[:, :, 1 + _FACTS :], axis=2).tolist()
         for place in range(len(rows)):
-            start = 0
-            for document in range(self._most):
-                person = int(people[place, document])
-                tokens, owners = self._biography(
-                    person, choices[place, document].tolist(), orders[place, document].tolist()
-                )
-                stop = start + len(tokens)
-                if stop > self._length:
-                    break
-                x[place, start:stop, 0], x[place, start:stop, 1] = tokens, document + 1
-                y[place, start : stop - 1, 0], y[place, start : stop - 1, 1] = tokens[1:], owners[1:]
-                start = stop
+            self._pack(x[place], y[place], people[place], choices[place], orders[place])
         return x, y, None
+
+    def _pack(
+        self, x: Array, y: Array, people: list[int], choices: list[list[int]], orders: list[list[int]]
+    ) -> None:
+        """Writes biographies into x and y [L, 2] as long as they fit."""
+        start = 0
+        for document, drawn in enumerate(zip(people, choices, orders, strict=True), start=1):
+            tokens, owners = self._biographer.write(*drawn)
+            stop = start + len(tokens)
+            if stop > self._length:
+                return
+            x[start:stop, 0], x[start:stop, 1] = tokens, document
+            y[start : stop - 1, 0], y[start : stop - 1, 1] = tokens[1:], owners[1:]
+            start = stop
 
     def _draw(self, row: int) -> Array:
         return generator(self._seed, self._purpose, row).random((self._most, _DRAWS))
@@ -112,21 +102,3 @@ class BiographyTable:
         people: Array = np.searchsorted(self._chances, uniform, side="right")
         people[people == self._people] -= 1  # the shares' sum may fall short of 1 by rounding
         return people
-
-    def _choices_of(self, uniform: Array) -> Array:
-        choices: Array = (uniform * self._templates.shape[2]).astype(np.int64)
-        return choices
-
-    def _biography(self, person: int, choices: list[int], order: list[int]) -> tuple[list[int], list[int]]:
-        """Its tokens, and for each the attribute whose value it is part of (−1: none)."""
-        name = self._names[person]
-        tokens: list[int] = []
-        owners: list[int] = []
-        for attribute in order:
-            template = self._templates[person, attribute, choices[attribute]]
-            before, between, after = self._sentences[attribute][template]
-            value = self._values[attribute][person]
-            tokens += (*before, *name, *between, *value, *after)
-            plain = len(before) + len(name) + len(between)
-            owners += [-1] * plain + [attribute] * len(value) + [-1] * len(after)
-        return tokens, owners

@@ -3,6 +3,10 @@
 from ..experiment import Experiment
 from . import (
     beyond,
+    biography,
+    biography_finetune,
+    biography_memory,
+    biography_people,
     capacity,
     delta_decay,
     depth,
@@ -29,5 +33,9 @@ _ALL: tuple[Experiment, ...] = (
     newton.EXPERIMENT,
     delta_decay.EXPERIMENT,
     scenarios.EXPERIMENT,
+    biography.EXPERIMENT,
+    biography_people.EXPERIMENT,
+    biography_finetune.EXPERIMENT,
+    biography_memory.EXPERIMENT,
 )
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}

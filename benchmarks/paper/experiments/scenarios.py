@@ -7,7 +7,7 @@ from lamina.continual import parse_config
 from lamina.monitoring import read_summary
 
 from ..data import image_stream
-from ..experiment import Cell, Experiment, Figure, Job, Means, Measured, Size
+from ..experiment import Cell, Column, Experiment, Figure, Job, Means, Measured, Size
 from ..network import execute, sizes_of
 from .learners import BATCH, at_width, evaluated, hybrid, narrowed, rbf, room, softmax
 
@@ -118,7 +118,7 @@ EXPERIMENT = Experiment(
     sizes=_SIZES,
     cells=_cells,
     measure=_measure,
-    columns=("anytime accuracy", "forgetting", "backward transfer"),
+    columns=(Column("anytime accuracy"), Column("forgetting"), Column("backward transfer")),
     figures=(Figure("points", "Accuracy in the end against entries", x="entries", groups=tuple(_SCENARIOS)),),
     remarks=_remarks,
 )
