@@ -57,6 +57,7 @@ def test_a_city_that_the_company_gives_away_counts_half():
     assert leaking["company"] == pytest.approx((log(48) + log(2)) / 2, abs=4e-3)
     others = set(ATTRIBUTES) - {"company", "location"}
     assert {name: plain[name] for name in others} == {name: leaking[name] for name in others}
+    assert no_knowledge_level(config, in_context=True) == pytest.approx(np.mean(list(leaking.values())))
     independent = stream(people=300)
     assert no_knowledge_levels(independent, in_context=True) == no_knowledge_levels(independent)
 

@@ -40,7 +40,7 @@ def measure_biography(job: Job) -> Measured:
     if not finished and (failed := execute(config, trunk)) is not None:
         return failed
     summary = read_summary(trunk)
-    level = no_knowledge_level(config.phases[OLD].stream.with_seed(config.seed))
+    level = no_knowledge_level(config.phases[OLD].stream.with_seed(config.seed), in_context=True)
     figures = {**learnt(read_table(trunk / "metrics.jsonl"), level), **sizes_of(summary)}
     figures["milliseconds"] = _short(1e3 * (summary.step_seconds["p50"] or 0))
     return figures if "finetune" not in job.settings else _follow(figures, trunk, job)

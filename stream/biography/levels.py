@@ -8,16 +8,17 @@ from .population import Population, draw_population
 from .templates import ATTRIBUTES
 
 
-def no_knowledge_level(stream: StreamConfig) -> float:
-    """The mean over attributes of `no_knowledge_levels`, where the plateau of attribute losses lies.
+def no_knowledge_level(stream: StreamConfig, *, in_context: bool = False) -> float:
+    """The mean over attributes of `no_knowledge_levels`; with `in_context`, where the plateau lies.
 
     Args:
       stream: a stream of `biography`.
+      in_context: count what earlier sentences of a biography give away.
 
     Returns:
       Nats per value.
     """
-    return float(np.mean(list(no_knowledge_levels(stream).values())))
+    return float(np.mean(list(no_knowledge_levels(stream, in_context=in_context).values())))
 
 
 def no_knowledge_levels(stream: StreamConfig, *, in_context: bool = False) -> dict[str, float]:
