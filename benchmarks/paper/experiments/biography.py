@@ -10,7 +10,7 @@ from .verdicts import at_least, at_most, mean_of
 _SIZES = {
     "full": Size("full", 16_000 * 128, 2048, 3),
     "small": Size("small", 6_000 * 16, 512, 3, "1,024 people, 6,000 steps of 16 texts (growing: 1,500)"),
-    "smoke": Size("smoke", 480, 16, 1),
+    "smoke": Size("smoke", 240, 16, 1),
 }
 _RBF_STEPS = {"full": None, "small": 1_500, "smoke": None}
 

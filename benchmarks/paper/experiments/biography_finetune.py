@@ -11,7 +11,7 @@ from .verdicts import at_least, at_most, mean_of
 _SIZES = {
     "full": Size("full", 16_000 * 128, 2048, 3),
     "small": Size("small", 6_000 * 16, 512, 3, "1,024 people first, then 128 others for 400 steps"),
-    "smoke": Size("smoke", 480, 16, 1),
+    "smoke": Size("smoke", 240, 16, 1),
 }
 _AXIS = "steps among the new"
 _WEIGHTS = (2.0, 1.0, 0.5, 0.25, 0.125, 1 / 32)

@@ -11,7 +11,7 @@ from .verdicts import mean_of
 _SIZES = {
     "full": Size("full", 16_000 * 128, 2048, 1),
     "small": Size("small", 1_500 * 16, 512, 1, "1,024 people for 1,500 steps, then 128 for 400; one seed"),
-    "smoke": Size("smoke", 480, 16, 1),
+    "smoke": Size("smoke", 240, 16, 1),
 }
 _CAPS = {
     "full": (62_500, 250_000, 1_000_000),

@@ -14,12 +14,12 @@ _SIZES = {
     "small": Size(
         "small", 6_000 * 16, 512, 3, "256 to 2,048 people; runs stop some time after the plateau's end"
     ),
-    "smoke": Size("smoke", 480, 16, 1),
+    "smoke": Size("smoke", 240, 16, 1),
 }
 _STEPS = {
     "full": {4096: None, 8192: None, 16_384: None, 32_768: None, 65_536: None},
     "small": {256: 750, 512: 1_000, 1024: 1_500, 2048: 2_500},
-    "smoke": {16: None, 32: None},
+    "smoke": {32: None, 48: None},
 }
 _PUBLISHED = 0.81
 

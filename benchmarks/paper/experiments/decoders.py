@@ -87,4 +87,5 @@ def rbf(capacity: int, **memory: Any) -> dict[str, Any]:
       memory: further settings of the memory.
     """
     room = {"initial_capacity": capacity, "capacity": capacity}
-    return {"ffn": ["geglu", "rbf"], "rbf": {"memory": {**room, **memory}}}
+    tokens = {"reading": "values", "admission": "values"}
+    return {"ffn": ["geglu", "rbf"], "rbf": {"memory": {**room, **memory}, "tokens": tokens}}
