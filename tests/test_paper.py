@@ -9,8 +9,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from lamina.continual import Run
+from lamina.stream import StreamConfig, open_source
+from sklearn.neighbors import KNeighborsClassifier
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -212,6 +215,51 @@ def test_an_interrupted_cell_goes_on_from_its_last_commit(tmp_path: Path) -> Non
         del whole[clock], resumed[clock]
     assert resumed == whole
     assert whole["accuracy"] > 80
+
+
+def test_validation_is_a_part_of_the_training_data_that_is_then_not_trained_on(tmp_path: Path) -> None:
+    data, kinds = module("data"), module("experiment")
+    size = kinds.Size("full", 10_000, 10_000, 1)
+    rows = {}
+    for split in ("train", "test"):
+        source = open_source(StreamConfig(source="digits", split=split, shuffle=False))
+        rows[split] = source.read(0, source.length or 0)["x"]
+    for held_out, train, test in (
+        ("test", rows["train"], rows["test"]),
+        ("validation", rows["train"][:-144], rows["train"][-144:]),
+    ):
+        stream = data.image_stream("digits", size, held_out, tmp_path)
+        with np.load(stream["source"].removeprefix("npz:")) as arrays:
+            np.testing.assert_array_equal(arrays["x_train"], train)
+            np.testing.assert_array_equal(arrays["x_test"], test)
+
+
+def test_a_projection_keeps_what_fits_its_width(tmp_path: Path) -> None:
+    data, kinds = module("data"), module("experiment")
+    size = kinds.Size("full", 300, 50, 1)
+    plain = data.arrays_of(data.image_stream("digits", size, "test", tmp_path))
+    whole = data.arrays_of(data.image_stream("digits", size, "test", tmp_path, project=64))
+    narrow = data.arrays_of(data.image_stream("digits", size, "test", tmp_path, project=32))
+    np.testing.assert_allclose(
+        whole["x_train"] @ whole["x_test"].T, plain["x_train"] @ plain["x_test"].T, atol=2e-3
+    )
+    np.testing.assert_allclose(narrow["x_train"], whole["x_train"][:, :32], atol=1e-4)
+    kept = np.sum(narrow["x_train"] ** 2) / np.sum(plain["x_train"] ** 2)
+    assert 0.95 < kept < 1
+
+
+def test_neighbours_are_scikit_learns(tmp_path: Path) -> None:
+    data, kinds = module("data"), module("experiment")
+    size = kinds.Size("full", 500, 200, 1)
+    job = kinds.Job(
+        size, {"reference": {"kind": "knn", "neighbours": 5}}, 0, "test", tmp_path, "digits", tmp_path
+    )
+    arrays = data.arrays_of(data.image_stream("digits", size, "test", tmp_path))
+    peer = KNeighborsClassifier(5).fit(arrays["x_train"], arrays["y_train"])
+    expected = 100 * peer.score(arrays["x_test"], arrays["y_test"])
+    found = module("reference").measure(job)
+    assert found["accuracy"] == pytest.approx(expected, abs=0.6)  # a tie or two is broken otherwise
+    assert found["entries"] == 500
 
 
 def test_helpers_say_what_they_do() -> None:

@@ -105,8 +105,8 @@ def _half(kind: str, whole: Mean, means: Means) -> list[str]:
     sentence = f"{kind} at a cap of 50 %, best first: {numbers} (every example: {whole.mean:.1f} %)."
     if order[0] == f"{kind}-none-50":
         sentence += (
-            " Here no longer storing costs less than letting entries go: later entries correct earlier ones, "
-            "and are wrong without them."
+            " Here storing no more costs less than letting entries go, as it would if later entries correct "
+            "what earlier ones say."
         )
     return [sentence]
 
