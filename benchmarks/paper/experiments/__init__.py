@@ -18,6 +18,7 @@ from . import (
     policies,
     scenarios,
     teacher,
+    vit,
 )
 
 _ALL: tuple[Experiment, ...] = (
@@ -32,6 +33,7 @@ _ALL: tuple[Experiment, ...] = (
     epochs.EXPERIMENT,
     newton.EXPERIMENT,
     delta_decay.EXPERIMENT,
+    vit.EXPERIMENT,
     scenarios.EXPERIMENT,
     biography.EXPERIMENT,
     biography_people.EXPERIMENT,
