@@ -105,8 +105,11 @@ def _remarks(means: Means) -> list[str]:
         best = max(changed, key=lambda name: means[name].mean)
         gain = means[best].mean - means[family].mean
         sentences.append(
-            f"{family}: the best of these changes is `{best}`, {gain:+.1f} points from the paper's setting "
-            f"({means[family].mean:.1f} → {means[best].mean:.1f} %)."
+            f"{family}: of {len(changed)} change{'s' if len(changed) > 1 else ''} measured so far "
+            f"`{best}` does best, "
+            f"{gain:+.1f} points from the paper's setting ({means[family].mean:.1f} → "
+            f"{means[best].mean:.1f} %, "
+            f"seeds: {len(means[best].values)})."
         )
     return sentences
 
