@@ -14,6 +14,7 @@ from .preparing import Preparation, Prepare
 from .scores import Score, score
 
 PART = 2048  # held-out examples that are read and predicted at once
+_KEPT_BYTES = 2**26  # of a task's examples, once read: drawing texts takes as long as predicting them
 
 
 def task_of(schema: Schema) -> Task:
@@ -53,6 +54,8 @@ class HeldOut:
             )
         self.length = length
         self._prepare = Preparation(stream, self.schema)
+        self._kept: dict[tuple[int, int], tuple[Array, Array]] = {}
+        self._kept_bytes = 0
         of_people = stream.source.partition(":")[0] == "biography"
         # Attribute loss of somebody who knows nobody; None where it is not known.
         self.no_knowledge_level = no_knowledge_level(stream) if of_people else None
@@ -74,11 +77,21 @@ class HeldOut:
         """Kept outputs for held-out examples, their losses [n] and targets, part by part (see `evaluate`)."""
         stop = min(self.length, examples or self.length)
         for start in range(0, stop, PART):
-            x, y = read_good(self._source, start, min(start + PART, stop), self._on_bad_input)
+            x, y = self._read(start, min(start + PART, stop))
             x = self._prepare(x, running)
             found, count = learner.answer(state, _padded(x, rows), _padded(y, rows)), len(x)
             outputs, losses = jax.tree.map(lambda column, n=count: column[:n], found)
             yield outputs, losses, y
+
+    def _read(self, start: int, stop: int) -> tuple[Array, Array]:
+        """Good examples at offsets start … stop − 1; kept for the next time where they are few."""
+        if (start, stop) in self._kept:
+            return self._kept[start, stop]
+        x, y = read_good(self._source, start, stop, self._on_bad_input)
+        self._kept_bytes += x.nbytes + y.nbytes
+        if self._kept_bytes <= _KEPT_BYTES:
+            self._kept[start, stop] = x, y
+        return x, y
 
     def evaluate(
         self,
@@ -108,5 +121,6 @@ class HeldOut:
 
 
 def _padded(rows: Array, least: int) -> Array:
-    """Rows [n, …], the last one repeated until there are `least`."""
-    return np.concatenate([rows, np.repeat(rows[-1:], max(0, least - len(rows)), axis=0)])
+    """Rows [n, …], the last one (or zeros) repeated until there are `least`, and one at least."""
+    last = rows[-1:] if len(rows) else np.zeros((1, *rows.shape[1:]), rows.dtype)
+    return np.concatenate([rows, np.repeat(last, max(0, max(least, 1) - len(rows)), axis=0)])
