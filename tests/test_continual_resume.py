@@ -13,6 +13,7 @@ from lamina.stream import StreamConfig, build_log
 from tiny_runs import contents, saved_progress
 
 KILLS, INTERVAL, BATCH = 10, 4, 8
+FEWER = {"decoder": 4}  # where compiling takes long: every process does it anew
 
 LEARNERS = {
     "softmax": {
@@ -122,7 +123,7 @@ def server() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_killed_ten_times_equals_uninterrupted(
+def test_killed_many_times_equals_uninterrupted(
     learner: str, stream: dict[str, object], server: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     values = {
@@ -141,14 +142,15 @@ def test_killed_ten_times_equals_uninterrupted(
     _ask(server, ["run", str(config), "--run-dir", str(whole), "--quiet"])
     _ask(server, ["run", str(config), "--run-dir", str(killed), "--quiet", "--steps", "3"])
     draw = random.Random(learner)
-    for _ in range(KILLS):
+    kills = FEWER.get(learner, KILLS)
+    for _ in range(kills):
         # A prediction's record has 20 bytes. Most moments fall into a commit, which takes longest.
         growth = 20 * BATCH * draw.randrange(8)
         kill = {"file": str(killed / "predictions.bin"), "growth": growth, "then": draw.uniform(0, 0.05)}
         assert _ask(server, ["resume", str(killed), "--quiet"], kill) == -9
     _ask(server, ["resume", str(killed), "--quiet"])
 
-    assert saved_progress(killed)["repeated_steps"] <= KILLS * INTERVAL
+    assert saved_progress(killed)["repeated_steps"] <= kills * INTERVAL
     assert contents(killed) == contents(whole)
 
 
@@ -190,7 +192,7 @@ def test_killed_within_its_second_phase_equals_uninterrupted(
     # From just before the first phase's end into the second.
     _ask(server, ["run", str(config), "--run-dir", str(killed), "--quiet", "--steps", str(160 // BATCH - 2)])
     draw = random.Random(learner)
-    for _ in range(KILLS // 2):
+    for _ in range(FEWER.get(learner, KILLS) // 2):
         growth = 20 * BATCH * draw.randrange(6)
         kill = {"file": str(killed / "predictions.bin"), "growth": growth, "then": draw.uniform(0, 0.1)}
         assert _ask(server, ["resume", str(killed), "--quiet"], kill) == -9
