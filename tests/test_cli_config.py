@@ -180,7 +180,16 @@ NEEDED: dict[str, dict[str, float]] = {
 def test_list_names_all_that_there_is() -> None:
     sections = command("list", "--json").json()
     assert set(sections) == {
-        *("presets", "scenarios", "sources", "learners", "optimisers", "admission", "eviction")
+        *(
+            "presets",
+            "scenarios",
+            "sources",
+            "learners",
+            "feed_forwards",
+            "optimisers",
+            "admission",
+            "eviction",
+        )
     }
     assert set(sections["presets"]) == set(PRESETS)
     assert all(line for section in sections.values() for line in section.values())
@@ -206,6 +215,8 @@ OPTIONS = {
     "fork": "RUN[@STEP] NEW_DIR --set --steps --metrics-port --quiet --debug --json",
     "list": "presets sources learners admission eviction --json --debug",
     "inspect": "RUN_DIR --deep --json --debug",
+    "explain": "RUN_DIR --split --index --phase --layer --count --token --picture --debug --json",
+    "generate": "RUN_DIR --prompt --words --temperature --seed --debug --json",
     "dashboard": "RUNS_DIR --port --seconds --json --debug",
     "report": "RUN_DIR --output --json --debug",
     "compare": "RUN_DIR --output --json --debug",
