@@ -51,11 +51,15 @@ def _unknown_kind(path: str, kind: str | None) -> str:
 
 def _path(location: tuple[int | str, ...]) -> tuple[str, ...]:
     """The names of a place, without the tags of unions that pydantic puts in between."""
-    known = _known()
+    known, tagged = _known(), _tagged()
     names: tuple[str, ...] = ()
+    tag_follows = False
     for part in map(str, location):
-        if _pattern((*names, part), known) in known:
+        if tag_follows and "[" not in part:  # a tag may be a name as well: learner.rbf of decoders
+            tag_follows = False
+        elif (pattern := _pattern((*names, part), known)) in known:
             names = (*names, part)
+            tag_follows = pattern in tagged
     return names
 
 
@@ -76,9 +80,10 @@ def _unknown(parent: str, name: str) -> str:
     if name in siblings:
         return f"{full}: {parent} of this kind has no {name!r}, which belongs to another kind: leave it out"
     near = get_close_matches(name, siblings, n=3)
-    elsewhere = sorted({".".join(p) for p in known if p[-1] == name and _ANY not in p})
-    inside = [path for path in elsewhere if path.startswith(f"{parent}.")][:1]
-    hints = inside or [".".join([*parents, n]) for n in near] or elsewhere
+    elsewhere = sorted((p for p in known if p[-1] == name and _ANY not in p), key=lambda p: (len(p), p))
+    inside = [".".join(p) for p in elsewhere if p[:-1] != parents and p[: len(parents)] == parents][:1]
+    outside = [".".join(p) for p in elsewhere if len(p) == len(elsewhere[0])]
+    hints = inside or [".".join([*parents, n]) for n in near] or outside
     hint = f"did you mean {' or '.join(hints)}?" if hints else f"known names: {', '.join(siblings)}"
     return f"unknown name {full}: {parent or 'the configuration'} has no {name!r}; {hint}"
 
@@ -86,32 +91,40 @@ def _unknown(parent: str, name: str) -> str:
 @cache
 def _known() -> frozenset[tuple[str, ...]]:
     """All names of a configuration, with `_ANY` where a user chooses one."""
-    return frozenset(_names(RunConfig))
+    return frozenset(names for names, _ in _places(RunConfig))
 
 
-def _names(kind: Any) -> Iterator[tuple[str, ...]]:
-    """All dotted names of a configuration class, as tuples."""
+@cache
+def _tagged() -> frozenset[tuple[str, ...]]:
+    """The names under which a `kind` says which of several configurations stands there."""
+    return frozenset(names for names, tagged in _places(RunConfig) if tagged)
+
+
+def _places(kind: Any) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """All dotted names of a configuration class, as tuples, and whether a kind is chosen there."""
     hints = get_type_hints(kind, include_extras=True)
     for each in fields(kind):
-        yield (each.name,)
-        for path, member in _members(hints[each.name]):
+        yield (each.name,), False
+        for path, member, tagged in _members(hints[each.name]):
             if is_dataclass(member):
-                if path:
-                    yield (each.name, *path)
-                yield from ((each.name, *path, *inner) for inner in _names(member))
+                yield (each.name, *path), tagged
+                yield from (((each.name, *path, *inner), t) for inner, t in _places(member))
 
 
-def _members(hint: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The types that an annotation admits, with the places inside it where they stand."""
+def _members(
+    hint: Any, path: tuple[str, ...] = (), tagged: bool = False
+) -> Iterator[tuple[tuple[str, ...], Any, bool]]:
+    """The types that an annotation admits, the places inside it where they stand, and whether by kind."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        yield from _members(arguments[0], path)
+        by_kind = any(getattr(each, "discriminator", None) is not None for each in arguments[1:])
+        yield from _members(arguments[0], path, tagged or by_kind)
     elif origin in (Union, types.UnionType):
         for member in arguments:
-            yield from _members(member, path)
+            yield from _members(member, path, tagged)
     elif origin is dict:
         yield from _members(arguments[1], (*path, _ANY))
     elif origin is tuple and arguments[1:] == (Ellipsis,):
         yield from _members(arguments[0], (*path, _ANY))
     else:
-        yield path, hint
+        yield path, hint, tagged

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lamina.cli import main
 from lamina.continual import PRESETS, override, parse_config, preset_values, read_config
@@ -61,6 +61,7 @@ def test_override_leaves_presets_alone() -> None:
     assert json.dumps(PRESETS["cifar10-online-rbf"].values) == before
 
 
+@settings(deadline=None)  # the first one looks up all names there are
 @given(st.recursive(VALUES, lambda v: st.dictionaries(st.one_of(NAMES, st.integers()), v), max_leaves=8))
 def test_whatever_stands_in_a_configuration_is_refused_in_one_line(value: object) -> None:
     for values in ({"name": value}, changed(TINY, {"stream": {"standardise": value}}), {"x": value}):
@@ -95,6 +96,10 @@ def _refusal(values: dict) -> str | None:
         ),
         ("learner={kind: rbf, temperature: 1}", ("learner.value_rate is missing", "--set")),
         ("stream.standardise={mean: 1}", ("stream.standardise.std is missing",)),
+        (
+            "learner={kind: decoder, rbf: {temprature: 1}}",
+            ("learner.rbf.temprature", "learner.rbf.temperature?"),
+        ),
         ("batch_size=0", ("batch_size", "greater than 0", "found 0")),
         ("batch_size=many", ("batch_size", "integer", "found 'many'")),
         ("batch_size=2.5", ("batch_size", "integer", "found 2.5")),
