@@ -126,7 +126,7 @@ def test_templates_of_the_other_split_can_be_asked_for():
 
 
 def test_values_are_spread_evenly_over_the_declared_ones():
-    people = draw_population(replace(SMALL, people=30_000, names=(64, 64, 64)), 1)
+    people = draw_population(replace(SMALL, people=10_000, names=(64, 64, 64)), 1)
     assert people.counts == (12, 28, 30, 40, 6, 8, 24, 6, 8, 24)
     for column, size in zip(people.values.T, people.counts, strict=True):
         assert fits(np.bincount(column, minlength=size), np.ones(size))
