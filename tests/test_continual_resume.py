@@ -60,7 +60,7 @@ LEARNERS = {
             "decay": 0.01,
             "tokens": {"admission": "high_loss", "loss_threshold": 3.0},
             "memory": {
-                "initial_capacity": 64,
+                "initial_capacity": 700,
                 "capacity": 700,
                 "eviction": "oldest",
                 "admission": "novelty",
