@@ -98,8 +98,8 @@ def test_a_second_interrupt_does_not_wait(
     run = tmp_path / "run"
     update = Loop._update
 
-    def interrupted(loop: Loop, batch: object) -> None:
-        update(loop, batch)
+    def interrupted(loop: Loop, batch: object, **options: object) -> None:
+        update(loop, batch, **options)
         if loop._run.state.step == 7:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
@@ -271,7 +271,7 @@ def test_an_end_between_the_last_commit_and_the_summary_is_made_good(
     assert (run / "report.html").read_text() != early
 
 
-def _full(*_: object) -> None:
+def _full(*_: object, **__: object) -> None:
     raise StorageError("the disk is full")
 
 

@@ -43,7 +43,7 @@ def answers(directory: Path) -> np.ndarray:
     with Run.resume(directory) as run:
         (task,) = run.tasks.values()
         return np.concatenate(
-            [out for out, _ in task.outputs(run.learner, run.state, run.reader.prepare, examples=50)]
+            [out for out, *_ in task.answers(run.learner, run.state, run.reader.prepare, examples=50)]
         )
 
 

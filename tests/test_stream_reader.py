@@ -124,7 +124,8 @@ def test_evaluating_does_not_change_running_statistics(digits_log):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "words"), [("nan", "example 13 .*NaN"), ("label", "example 13 .*label outside")]
+    ("spoil", "words"),
+    [("nan", "example 13 .*NaN"), ("label", "example 13 .*outside the declared classes 0 to")],
 )
 def test_failing_names_the_example_and_delivers_what_came_before(tmp_path, spoil, words):
     x, y = np.ones((20, 2)), np.arange(20) % 3
