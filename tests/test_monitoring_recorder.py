@@ -116,7 +116,8 @@ def test_every_metric_is_recorded_and_equals_the_table(tmp_path, exporter):
     recorder.failed(ArithmeticError("no"))
     series = scrape(exporter)
     shown = {re.sub(r"_(bucket|g?sum|g?count)$", "", name) for name, *_ in series}
-    assert shown == {metric.name for metric in METRICS}
+    of_texts = {"lamina_held_out_attribute_loss"}
+    assert shown == {metric.name for metric in METRICS} - of_texts
 
     row = read_table(tmp_path / "metrics.jsonl")[2]
     layer = row["layers"]["block0"]
