@@ -279,7 +279,7 @@ def test_any_history_is_the_models(name: str) -> None:
     run_state_machine_as_test(
         partial(DatabaseMachine, *POLICIES[name]),
         settings=settings(
-            max_examples=5,
+            max_examples=3,
             stateful_step_count=10,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],
