@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from lamina.continual.checkpoint import load, save
 from lamina.errors import ConfigError
 from lamina.learners import Batch, Learner, State, Task, build_learner, initial_key
 from lamina.learners.config import LearnerConfig
@@ -208,6 +209,34 @@ def test_reopens_on_other_devices(before: int, after: int, tmp_path: Path) -> No
         )
         live = loaded.column("created") >= 0
         np.testing.assert_array_equal(again.column("keys")[: len(live)][live], loaded.column("keys")[live])
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (2, 4), (4, 1)])
+def test_learning_goes_on_behind_blocks_that_were_rounded_up(before: int, after: int, tmp_path: Path) -> None:
+    """Slots move there, and leave gaps: no later entry may take the place of one that lives."""
+    config = RBFConfig(kind="rbf", blocks=0, temperature=1.5, value_rate=0.3,
+                       memory=MemoryConfig(initial_capacity=10))  # fmt: skip
+    _, state, learner = learnt(config, before)
+    save(state, tmp_path / "memory")
+    learner.shards = Shards.over(after)
+    moved = load(tmp_path / "memory", learner)
+    _, whole, one = learnt(config, 1)
+    draw = np.random.default_rng(7)
+    for number in range(6):
+        x = draw.normal(size=(BATCH, FEATURES)).astype(np.float32)
+        batch = Batch(x, draw.integers(0, 3, BATCH), 1000 + BATCH * number + np.arange(BATCH))
+        moved, found = learner.update(moved, batch)
+        whole, expected = one.update(whole, batch)
+        np.testing.assert_allclose(found.outputs, expected.outputs, rtol=1e-3, atol=1e-4)
+    origins = [
+        np.sort(
+            s.memories["readout"].database.column("origin")[
+                s.memories["readout"].database.column("created") > 0
+            ]
+        )
+        for s in (moved, whole)
+    ]
+    np.testing.assert_array_equal(*origins)
 
 
 def test_unbalanced_after_pruning_still_equal() -> None:
