@@ -7,17 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, MissingDataError
-from ..learners import Learner, initial_key
+from ..learners import Learner
 from ..memory.explain import Contribution
-from ..memory.store import Store
 from ..stream import Source, Standardiser, open_source
-from .building import learner_of, prepare_jax
-from .checkpoint import load_progress, load_state
-from .config import parse_config, read_config
-from .new_folder import require_run
-from .origin import MEMORY
+from .committed import committed
 from .past import Past
-from .progress import Progress
 from .run_config import Phase, RunConfig, phases_of
 from .scores import predictions
 from .spans import Span, locate
@@ -124,24 +118,20 @@ def explain_example(
       MissingDataError: there is no run, nothing is committed, or the example is beyond the end.
       ConfigError: the run has no such phase or growing layer, or the layer is not read at the token.
     """
-    config = parse_config(read_config(require_run(directory)))
-    prepare_jax(config)
-    with Store.open(directory / MEMORY) as store, store.generation() as generation:
-        saved = load_progress(generation)
-        progress = Progress.from_json(saved["run"])
-        present = phases_of(config)[progress.number]
-        stream = _phase(config, phase or present.name).stream
+    with committed(directory) as run:
+        present = run.phase
+        stream = _phase(run.config, phase or present.name).stream
         source = open_source(stream, split=split)
         example = _example(source, index, split)
-        learner = learner_of(config, present, source.schema)
+        learner = run.learner(source.schema)
         if not learner.layers:
             raise ConfigError(
                 f"{directory}: its learner has no growing layers, hence no entries to explain with"
             )
         layer = _layer(directory, learner, layer)
-        state, _ = load_state(generation, learner, learner.init(initial_key(config.seed)))
+        state = run.state(learner)
     running = Standardiser(stream.standardise, source.schema.x)
-    running.restore(saved["reader"]["standardiser"])
+    running.restore(run.saved["reader"]["standardiser"])
     x = running.apply(example[0][None])
     x = x.reshape(1, -1) if stream.flatten else x
     answered, _ = learner.answer(state, x, example[1][None])
@@ -152,7 +142,7 @@ def explain_example(
         predicted, label = predicted[token], label[token, 0]
     along = int(predicted) if learner.task.classification and layer == "readout" else None
     found = learner.explain(state, x[0], layer, count=count, output=along, y=example[1], token=token or 0)
-    past = Past(progress.spans or (Span(0, config.name, present.name, present.stream),))
+    past = Past(run.progress.spans or (Span(0, run.config.name, present.name, present.stream),))
     neighbours = [None if each.origin < 0 else _neighbour(past, each.origin) for each in found]
     token = token if learner.task.language else None
     return Explanation(example[0], label, predicted, Names(source.schema), layer, found, neighbours, token)

@@ -7,18 +7,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError
-from ..learners import initial_key
 from ..learners.generation import Generator
-from ..memory.store import Store
 from ..stream import open_source
 from ..stream.tokenizer import Tokenizer
-from .building import learner_of, prepare_jax
-from .checkpoint import load_progress, load_state
-from .config import parse_config, read_config
-from .new_folder import require_run
-from .origin import MEMORY
-from .progress import Progress
-from .run_config import phases_of
+from .committed import committed
 
 
 @dataclass(frozen=True)
@@ -47,16 +39,13 @@ def go_on(directory: Path, prompt: str, *, words: int, temperature: float = 0.0,
       MissingDataError: there is no run, or nothing is committed.
       ConfigError: the run learns no texts, the prompt is empty, or a layer is read only where targets say.
     """
-    config = parse_config(read_config(require_run(directory)))
-    prepare_jax(config)
-    with Store.open(directory / MEMORY) as store, store.generation() as generation:
-        progress = Progress.from_json(load_progress(generation)["run"])
-        present = phases_of(config)[progress.number]
-        schema = open_source(present.stream).schema
+    with committed(directory) as run:
+        stream = run.phase.stream
+        schema = open_source(stream).schema
         if schema.vocabulary is None:
-            raise ConfigError(f"{directory}: expected a run that learns texts; found {present.stream.source}")
-        learner = learner_of(config, present, schema)
-        state, _ = load_state(generation, learner, learner.init(initial_key(config.seed)))
+            raise ConfigError(f"{directory}: expected a run that learns texts; found {stream.source}")
+        learner = run.learner(schema)
+        state = run.state(learner)
     tokenizer = Tokenizer(schema.vocabulary)
     begun = np.array([tokenizer.encode(prompt.strip())], np.int32) if prompt.strip() else np.empty((1, 0))
     written = Generator(learner)(state, begun, words, temperature=temperature, seed=seed)
