@@ -22,7 +22,7 @@ from .learner import Learner
 from .losses import Task
 from .optimisers import AdamWConfig, OptimiserConfig, build_optimiser
 from .rules import KernelRule
-from .schedules import Rate, Schedule, highest
+from .schedules import Rate, Schedule, require_below_one
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 _Count = Annotated[int, Field(gt=0)]
@@ -86,10 +86,7 @@ class GrowingFeedForwardConfig:
 
     @model_validator(mode="after")
     def _check(self) -> "GrowingFeedForwardConfig":
-        for name in ("momentum", "decay"):
-            most = highest(getattr(self, name))
-            if most >= 1:
-                raise ValueError(f"{name} must stay below 1; found a schedule that reaches {most}")
+        require_below_one(momentum=self.momentum, decay=self.decay)
         return self
 
 

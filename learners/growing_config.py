@@ -23,7 +23,7 @@ from ..memory.policy import MemoryConfig
 from .layers import GrowingSpec
 from .optimisers import AdamConfig, PlainConfig, build_plain
 from .rules import GaugeRule, GrowingRule, KernelRule, NaiveSoftmaxRule, WeightedSoftmaxRule
-from .schedules import Schedule, highest
+from .schedules import Schedule, require_below_one
 from .training import EntryTraining
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -60,10 +60,7 @@ class GrowingConfig:
 
     @model_validator(mode="after")
     def _check_rates(self) -> "GrowingConfig":
-        for name in ("momentum", "decay"):
-            most = highest(getattr(self, name))
-            if most >= 1:
-                raise ValueError(f"{name} must stay below 1; found a schedule that reaches {most}")
+        require_below_one(momentum=self.momentum, decay=self.decay)
         return self
 
 

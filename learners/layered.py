@@ -11,13 +11,11 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass as config
 
 from ..memory.sharding import ONE_DEVICE, Shards
-from .ewc import elastic
 from .layers import GrowingLayer, Recall, rms_norm
 from .learner import Learner
 from .losses import Task
 from .networks import Network
-from .optimisers import AdamConfig, OptimiserConfig, build_optimiser
-from .parametric import HeldConfig
+from .parametric import HeldConfig, held_optimiser
 from .parts import Part, PartConfig, Perceptron, build_part
 
 
@@ -28,8 +26,6 @@ class MixedConfig(HeldConfig):
     kind: Literal["mixed"]
     # Name → layer, in the order in which they follow each other; the last one is the readout.
     layers: Annotated[dict[str, PartConfig], Field(min_length=1)]
-    # Trains what does not grow, on the batch-mean loss.
-    optimiser: OptimiserConfig = AdamConfig(kind="adam")
 
     @model_validator(mode="after")
     def _check(self) -> "MixedConfig":
@@ -106,10 +102,8 @@ def build_layered(
         for number, (name, layer) in enumerate(rows)
     ]
     network = LayeredNetwork(features, parts, rngs=rngs)
-    optimiser = None
-    if any(not isinstance(part, GrowingLayer) for part in parts):
-        optimiser = build_optimiser(config.optimiser, network)
-        optimiser = elastic(optimiser, config.ewc) if config.ewc else optimiser
+    trained = any(not isinstance(part, GrowingLayer) for part in parts)
+    optimiser = held_optimiser(config, network) if trained else None
     return Learner(network, task, optimiser, shards=shards, spill_folder=spill_folder)
 
 

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal
 
+import optax
 from flax import nnx
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass as config
@@ -18,12 +19,14 @@ _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 @config(frozen=True, config=_STRICT, kw_only=True)
 class HeldConfig:
-    """What parametric learners share."""
+    """What learners share whose parameters are trained."""
 
     # λ of elastic weight consolidation: how strongly parameters are held where earlier phases left them.
     ewc: Annotated[float, Field(ge=0)] = 0.0
     # Examples of a phase (its first ones) that the importance of parameters is measured on at its end.
     ewc_examples: Annotated[int, Field(gt=0)] = 256
+    # Trains all that does not grow, on the batch-mean loss.
+    optimiser: OptimiserConfig = AdamConfig(kind="adam")
 
 
 @config(frozen=True, config=_STRICT, kw_only=True)
@@ -39,8 +42,6 @@ class MLPConfig(HeldConfig):
     width: Annotated[int, Field(gt=0)] | None = None
     # σ.
     activation: Literal["relu", "gelu", "softmax"] = "gelu"
-    # Trains everything on the batch-mean loss.
-    optimiser: OptimiserConfig = AdamConfig(kind="adam")
 
     @model_validator(mode="after")
     def _check(self) -> "MLPConfig":
@@ -62,8 +63,6 @@ class ParametricSoftmaxConfig(HeldConfig):
     temperature: Annotated[float, Field(gt=0)]
     # Whether entries have trained weights beside keys and values.
     weighted: bool = False
-    # Trains all entries on the batch-mean loss.
-    optimiser: OptimiserConfig = AdamConfig(kind="adam")
 
 
 ParametricConfig = MLPConfig | ParametricSoftmaxConfig
@@ -79,8 +78,13 @@ def build_parametric(config: ParametricConfig, *, features: int, task: Task, see
       seed: draws the initial parameters.
     """
     network = _network(config, features, task, nnx.Rngs(seed))
+    return Learner(network, task, held_optimiser(config, network))
+
+
+def held_optimiser(config: HeldConfig, network: Network) -> optax.GradientTransformation:
+    """The optimiser of a network's parameters, which holds them where earlier phases left them if wanted."""
     optimiser = build_optimiser(config.optimiser, network)
-    return Learner(network, task, elastic(optimiser, config.ewc) if config.ewc else optimiser)
+    return elastic(optimiser, config.ewc) if config.ewc else optimiser
 
 
 def _network(config: ParametricConfig, features: int, task: Task, rngs: nnx.Rngs) -> Network:

@@ -151,3 +151,15 @@ def _cosine(rate: CosineSchedule, count: jax.Array) -> jax.Array:
 def highest(rate: Rate) -> float:
     """A bound that the rate never exceeds."""
     return float(rate) if isinstance(rate, int | float) else rate.highest()
+
+
+def require_below_one(**rates: Rate) -> None:
+    """Refuses rates that may reach 1, with which sums over steps have no bound.
+
+    Raises:
+      ValueError: one does.
+    """
+    for name, rate in rates.items():
+        most = highest(rate)
+        if most >= 1:
+            raise ValueError(f"{name} must stay below 1; found a schedule that reaches {most}")

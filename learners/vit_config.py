@@ -10,11 +10,9 @@ from pydantic.dataclasses import dataclass as config
 
 from ..errors import ConfigError
 from ..memory.sharding import ONE_DEVICE, Shards
-from .ewc import elastic
 from .learner import Learner
 from .losses import Task
-from .optimisers import AdamConfig, OptimiserConfig, build_optimiser
-from .parametric import HeldConfig
+from .parametric import HeldConfig, held_optimiser
 from .parts import PartConfig, PerceptronConfig, build_part
 from .vit import Patches, VisionTransformer
 
@@ -39,8 +37,6 @@ class ViTConfig(HeldConfig):
     ffn: PartConfig = PerceptronConfig(kind="mlp", width=512)
     # Other parts for some of them: name (block0, block1, …) → part.
     layers: dict[str, PartConfig] = Field(default_factory=dict)
-    # Trains everything but growing parts, on the batch-mean loss.
-    optimiser: OptimiserConfig = AdamConfig(kind="adam")
 
     @model_validator(mode="after")
     def _check(self) -> "ViTConfig":
@@ -103,8 +99,7 @@ def build_vit(
     network = VisionTransformer(
         config.patches(features), config.width, config.heads, parts, task.outputs, rngs=rngs
     )
-    optimiser = build_optimiser(config.optimiser, network)
-    optimiser = elastic(optimiser, config.ewc) if config.ewc else optimiser
+    optimiser = held_optimiser(config, network)
     return Learner(network, task, optimiser, shards=shards, spill_folder=spill_folder)
 
 
