@@ -1,6 +1,7 @@
 """What the paper proves equal is equal: learners against each other, and against descent written out."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -8,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from drawn_batches import drawn
 from flax import nnx
-from lamina.learners import Batch, Learner, LearnerConfig, State, Task, build_learner
+from lamina.learners import Learner, LearnerConfig, State, Task, build_learner
 from lamina.learners.networks import ParametricSoftmaxNetwork
 from lamina.learners.parametric_softmax import ParametricSoftmaxLayer
 from lamina.learners.rules import GaugeRule, Rates, Signals, WeightedSoftmaxRule
@@ -45,12 +47,7 @@ def learner(**options: Any) -> Learner:
     return build_learner(parse(options), features=D, task=task, batch_size=B, seed=0)
 
 
-def stream(steps: int, seed: int) -> list[Batch]:
-    draw = np.random.default_rng(seed)
-    return [
-        Batch(draw.normal(size=(B, D)), draw.integers(0, CLASSES, B), np.arange(step * B, step * B + B))
-        for step in range(steps)
-    ]
+stream = partial(drawn, (B, D), CLASSES, np.float64)
 
 
 def unit(x: np.ndarray) -> np.ndarray:

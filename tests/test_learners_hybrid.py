@@ -1,5 +1,6 @@
 """Hybrid layers: stored entries that are trained, next to those that are appended."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from drawn_batches import drawn, learnt
 from lamina.continual.checkpoint import load, save
 from lamina.errors import ConfigError
 from lamina.learners import Batch, Learner, State, Task, build_learner
@@ -42,24 +44,7 @@ def hybrid(kind: str = "softmax", *, shards: Shards = ONE_DEVICE, **options: Any
     return build_learner(config, features=D, task=task, batch_size=B, seed=0, shards=shards)
 
 
-def stream(steps: int, seed: int = 0) -> list[Batch]:
-    draw = np.random.default_rng(seed)
-    return [
-        Batch(
-            draw.normal(size=(B, D)).astype(np.float32),
-            draw.integers(0, CLASSES, B),
-            np.arange(B * step, B * step + B),
-        )
-        for step in range(steps)
-    ]
-
-
-def learnt(learner: Learner, batches: list[Batch]) -> tuple[State, list[np.ndarray]]:
-    state, outputs = learner.init(jax.random.key(0)), []
-    for batch in batches:
-        state, result = learner.update(state, batch)
-        outputs.append(np.asarray(result.outputs))
-    return state, outputs
+stream = partial(drawn, (B, D), CLASSES, np.float32)
 
 
 def columns(state: State, layer: str = "readout") -> dict[str, np.ndarray]:

@@ -1,13 +1,15 @@
 """Networks of named layers, growing and trained ones mixed."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from drawn_batches import drawn, learnt
 from lamina.continual.checkpoint import load, save
-from lamina.learners import Batch, Learner, LearnerConfig, State, Task, build_learner
+from lamina.learners import Learner, LearnerConfig, Task, build_learner
 from lamina.learners.layered import LayeredNetwork
 from pydantic import TypeAdapter, ValidationError
 from tiny_runs import command, refused
@@ -23,24 +25,7 @@ def learner(layers: dict[str, Any], **options: Any) -> Learner:
     return build_learner(config, features=D, task=Task(CLASSES, True), batch_size=B, seed=0)
 
 
-def stream(steps: int, seed: int = 0) -> list[Batch]:
-    draw = np.random.default_rng(seed)
-    return [
-        Batch(
-            draw.normal(size=(B, D)).astype(np.float32),
-            draw.integers(0, CLASSES, B),
-            np.arange(step * B, step * B + B),
-        )
-        for step in range(steps)
-    ]
-
-
-def learnt(learner: Learner, batches: list[Batch]) -> tuple[State, list[np.ndarray]]:
-    state, outputs = learner.init(jax.random.key(0)), []
-    for batch in batches:
-        state, result = learner.update(state, batch)
-        outputs.append(np.asarray(result.outputs))
-    return state, outputs
+stream = partial(drawn, (B, D), CLASSES, np.float32)
 
 
 def test_growing_layers_alone_are_the_growing_network() -> None:

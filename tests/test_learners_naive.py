@@ -1,11 +1,13 @@
 """Softmax layers without weights (App. B.3): what Eq. 39 says, and why weights are needed."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from drawn_batches import drawn
 from lamina.learners import Batch, Learner, LearnerConfig, Task, build_learner
 from lamina.memory.sharding import ONE_DEVICE, Shards
 from pydantic import TypeAdapter, ValidationError
@@ -26,12 +28,7 @@ def learner(kind: str = "naive_softmax", shards: Shards = ONE_DEVICE, **options:
     return build_learner(parse(values), features=D, task=task, batch_size=B, seed=0, shards=shards)
 
 
-def stream(steps: int, seed: int = 0) -> list[Batch]:
-    draw = np.random.default_rng(seed)
-    return [
-        Batch(draw.normal(size=(B, D)), draw.integers(0, CLASSES, B), np.arange(step * B, step * B + B))
-        for step in range(steps)
-    ]
+stream = partial(drawn, (B, D), CLASSES, np.float64)
 
 
 def unit(x: np.ndarray) -> np.ndarray:

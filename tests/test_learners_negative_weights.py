@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from lamina.learners import Batch, Learner, LearnerConfig, State, Task, build_learner
+from drawn_batches import drawn
+from lamina.learners import Learner, LearnerConfig, State, Task, build_learner
 from lamina.learners.layers import GrowingLayer, GrowingSpec
 from lamina.learners.networks import ResidualGrowingNetwork
 from lamina.memory.coefficients import block_coefficients
@@ -39,12 +40,7 @@ def learner(shards: Shards = ONE_DEVICE, **options: Any) -> Learner:
     return build_learner(config, features=D, task=task, batch_size=B, seed=0, shards=shards)
 
 
-def stream(steps: int, seed: int = 0) -> list[Batch]:
-    draw = np.random.default_rng(seed)
-    return [
-        Batch(draw.normal(size=(B, D)), draw.integers(0, CLASSES, B), np.arange(step * B, step * B + B))
-        for step in range(steps)
-    ]
+stream = partial(drawn, (B, D), CLASSES, np.float64)
 
 
 def weights(state: State, layer: str = "readout") -> np.ndarray:

@@ -1,15 +1,17 @@
 """Vision Transformers: their arithmetic, and feed-forward parts that grow."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from drawn_batches import drawn, learnt
 from lamina.continual.checkpoint import load, save
 from lamina.errors import ConfigError
-from lamina.learners import Batch, Learner, LearnerConfig, State, Task, build_learner
+from lamina.learners import Learner, LearnerConfig, Task, build_learner
 from lamina.learners.layers import Recall
 from lamina.learners.vit import Patches, VisionTransformer
 from pydantic import TypeAdapter, ValidationError
@@ -37,24 +39,7 @@ def learner(**options: Any) -> Learner:
     return build_learner(config, features=16, task=Task(CLASSES, True), batch_size=B, seed=0)
 
 
-def stream(steps: int, seed: int = 0) -> list[Batch]:
-    draw = np.random.default_rng(seed)
-    return [
-        Batch(
-            draw.normal(size=(B, 4, 4, 1)).astype(np.float32),
-            draw.integers(0, CLASSES, B),
-            np.arange(step * B, step * B + B),
-        )
-        for step in range(steps)
-    ]
-
-
-def learnt(learner: Learner, batches: list[Batch]) -> tuple[State, list[np.ndarray]]:
-    state, outputs = learner.init(jax.random.key(0)), []
-    for batch in batches:
-        state, result = learner.update(state, batch)
-        outputs.append(np.asarray(result.outputs))
-    return state, outputs
+stream = partial(drawn, (B, 4, 4, 1), CLASSES, np.float32)
 
 
 def test_patches_are_squares_of_the_image() -> None:
