@@ -27,6 +27,17 @@ class MissingDataError(LaminaError, FileNotFoundError):
         return Exception.__str__(self)
 
 
+def not_installed(package: str, purpose: str, extra: str) -> MissingDataError:
+    """The error of an optional package that is missing.
+
+    >>> str(not_installed("matplotlib", "to draw with", "plots"))
+    "expected matplotlib to draw with; it is not installed: pip install 'lamina[plots]'"
+    """
+    return MissingDataError(
+        f"expected {package} {purpose}; it is not installed: pip install 'lamina[{extra}]'"
+    )
+
+
 class BusyError(LaminaError, RuntimeError):
     """A run directory, port or other resource that somebody else holds."""
 

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as config
 
-from ..errors import MissingDataError
+from ..errors import not_installed
 from ..monitoring.predictions import read_predictions
 from ..stream.schema import Array
 
@@ -57,6 +57,10 @@ class DriftWatch:
     def __init__(self, wanted: AdwinConfig | PageHinkleyConfig | None) -> None:
         self._detector = None if wanted is None else _detector(wanted)
 
+    def watch(self, labels: Array, predictions: Array, losses: Array) -> list[int]:
+        """Takes further predictions [B] with what they should have been; returns as `see`."""
+        return [] if self._detector is None else self.see(errors_of(labels, predictions, losses))
+
     def see(self, errors: Iterable[float]) -> list[int]:
         """Takes the errors of further predictions: 0 or 1 each, or a regression's losses.
 
@@ -76,7 +80,7 @@ class DriftWatch:
         """Brings the detector where it was after all predictions that a run's folder holds."""
         if self._detector is not None:
             records = read_predictions(directory)
-            self.see(errors_of(records["label"], records["prediction"], records["loss"]))
+            self.watch(records["label"], records["prediction"], records["loss"])
 
 
 def errors_of(labels: Array, predictions: Array, losses: Array) -> Array:
@@ -90,9 +94,7 @@ def _detector(wanted: AdwinConfig | PageHinkleyConfig) -> Any:
     try:
         from river import drift
     except ImportError as error:
-        raise MissingDataError(
-            f"the detector {wanted.kind} needs the package river: pip install 'lamina[river]'"
-        ) from error
+        raise not_installed("river", f"for the detector {wanted.kind}", "river") from error
     options = {name: value for name, value in vars(wanted).items() if name != "kind"}
     kinds: dict[str, Any] = {"adwin": drift.ADWIN, "page_hinkley": drift.PageHinkley}
     return kinds[wanted.kind](**options)

@@ -88,9 +88,10 @@ class HeldOut:
         if (start, stop) in self._kept:
             return self._kept[start, stop]
         x, y = read_good(self._source, start, stop, self._on_bad_input)
-        self._kept_bytes += x.nbytes + y.nbytes
-        if self._kept_bytes <= _KEPT_BYTES:
+        size = x.nbytes + y.nbytes
+        if self._kept_bytes + size <= _KEPT_BYTES:
             self._kept[start, stop] = x, y
+            self._kept_bytes += size
         return x, y
 
     def evaluate(

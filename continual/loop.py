@@ -19,7 +19,6 @@ from ..stream import Batch
 from ..stream.schema import Array
 from .acting import act
 from .consolidating import consolidate
-from .detecting import errors_of
 from .effective import effective_weights
 from .examining import Examiner
 from .finite import require_finite
@@ -210,7 +209,7 @@ class Loop:
         run = self._run
         labels, predicted = recorded(run.learner.task, outputs, batch.y)
         run.recorder.predictions(origins, labels, predicted, losses)
-        drifts = run.drift_watch.see(errors_of(labels, predicted, losses))
+        drifts = run.drift_watch.watch(labels, predicted, losses)
         run.progress = run.progress.predicted(
             score(run.learner.task, outputs, losses, batch.y),
             batch.offset,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..durable import storage_errors
-from ..errors import ConfigError, MissingDataError
+from ..errors import ConfigError, not_installed
 
 _WIDTH, _ROW = 8.0, 1.25  # inches
 
@@ -30,9 +30,7 @@ def draw_weights(relative: Mapping[str, NDArray[np.float64]], path: Path) -> Non
         from matplotlib.colors import TwoSlopeNorm
         from matplotlib.figure import Figure
     except ImportError:
-        raise MissingDataError(
-            "expected matplotlib to draw with; it is not installed: pip install 'lamina[plots]'"
-        ) from None
+        raise not_installed("matplotlib", "to draw with", "plots") from None
     figure = Figure(figsize=(_WIDTH, _ROW * len(relative) + 0.8), layout="constrained", dpi=120)
     canvas = FigureCanvasAgg(figure)
     most = max(2.0, *(float(row.max()) for row in relative.values()))

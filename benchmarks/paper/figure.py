@@ -4,7 +4,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lamina.errors import MissingDataError
+from lamina.errors import not_installed
 
 from .experiment import Cell, Figure, Mean
 
@@ -38,9 +38,7 @@ def draw(figure: Figure, cells: Sequence[Cell], means: Mapping[str, Mean]) -> by
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure as Canvas
     except ImportError:
-        raise MissingDataError(
-            "expected matplotlib to draw with; it is not installed: pip install 'lamina[plots]'"
-        ) from None
+        raise not_installed("matplotlib", "to draw with", "plots") from None
     with mpl.rc_context(_SETTINGS):
         canvas = Canvas(figsize=_SIZE, layout="constrained")
         FigureCanvasSVG(canvas)

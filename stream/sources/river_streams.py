@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...errors import ConfigError, DataError, MissingDataError
+from ...errors import ConfigError, DataError, MissingDataError, not_installed
 from ..config import StreamConfig
 from ..schema import Array
 from .registry import register
@@ -40,9 +40,7 @@ def _open(name: str) -> Any:
         from river import datasets
         from river.datasets import base
     except ImportError as error:
-        raise MissingDataError(
-            f"river:{name} needs the package river: pip install 'lamina[river]'"
-        ) from error
+        raise not_installed("river", f"for the source river:{name}", "river") from error
     known = {
         each: kind
         for each, kind in vars(datasets).items()
