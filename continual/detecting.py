@@ -59,7 +59,7 @@ class DriftWatch:
 
     def watch(self, labels: Array, predictions: Array, losses: Array) -> list[int]:
         """Takes further predictions [B] with what they should have been; returns as `see`."""
-        return [] if self._detector is None else self.see(errors_of(labels, predictions, losses))
+        return [] if self._detector is None else self.see(_errors_of(labels, predictions, losses))
 
     def see(self, errors: Iterable[float]) -> list[int]:
         """Takes the errors of further predictions: 0 or 1 each, or a regression's losses.
@@ -83,7 +83,7 @@ class DriftWatch:
             self.watch(records["label"], records["prediction"], records["loss"])
 
 
-def errors_of(labels: Array, predictions: Array, losses: Array) -> Array:
+def _errors_of(labels: Array, predictions: Array, losses: Array) -> Array:
     """What a detector watches, [B]: 1 for a wrong class; of a regression, the loss."""
     if labels.dtype.kind in "iu":
         return np.asarray(labels != predictions, np.float64)
