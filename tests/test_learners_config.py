@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 import pytest
-from lamina.learners import LEARNERS, Learner, LearnerConfig, Task, build_learner
+from lamina.learners import LEARNERS, Learner, Task, build_learner
 from lamina.learners.initial import INITIALISERS
 from lamina.learners.networks import ACTIVATIONS
 from lamina.learners.rules import GaugeRule, KernelRule, NaiveSoftmaxRule, WeightedSoftmaxRule
@@ -20,28 +20,10 @@ from lamina.memory.kernels import (
     WeightedSoftmax,
 )
 from lamina.memory.policy import MemoryConfig
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
+from smallest_learners import SMALLEST, parse
 
-parse = TypeAdapter(LearnerConfig).validate_python
 TASK = Task(outputs=2, classification=True)
-SMALLEST: dict[str, dict[str, Any]] = {
-    "linear": {"value_rate": 0.1},
-    "rbf": {"value_rate": 0.1, "temperature": 1.0},
-    "softmax": {"value_rate": 0.1, "temperature": 1.0, "weight_rate": 0.1},
-    "naive_softmax": {"value_rate": 0.1, "temperature": 1.0},
-    "knn": {"temperature": 1.0},
-    "gauge": {"value_rate": 0.1, "temperature": 1.0, "weight_rate": 0.1, "gauge": 1.0},
-    "laplace": {"value_rate": 0.1, "temperature": 1.0},
-    "matern32": {"value_rate": 0.1, "temperature": 1.0},
-    "matern52": {"value_rate": 0.1, "temperature": 1.0},
-    "rational_quadratic": {"value_rate": 0.1, "temperature": 1.0},
-    "polynomial": {"value_rate": 0.1, "temperature": 1.0},
-    "cosine": {"value_rate": 0.1},
-    "mlp": {},
-    "parametric_softmax": {"entries": 5, "temperature": 1.0},
-    "mixed": {"layers": {"readout": {"kind": "dense"}}},
-    "vit": {"image": (1, 3, 1), "patch": 1, "width": 4, "heads": 2},
-}
 
 
 def build(kind: str, **options: Any) -> Learner:

@@ -131,35 +131,6 @@ def test_a_softmax_layer_is_algorithm_3() -> None:
 # The triple's contract
 
 
-@pytest.mark.parametrize("kind", ["rbf", "softmax"])
-def test_predict_before_an_update_is_what_the_update_predicts(kind: str) -> None:
-    learner = growing(kind, blocks=1, momentum=0.5, decay=0.01)
-    state = learner.init(jax.random.key(1))
-    for batch in stream(5, seed=5):
-        before = learner.predict(state, batch.x)
-        state, result = learner.update(state, batch)
-        np.testing.assert_allclose(result.outputs, before, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("kind", ["linear", "rbf", "softmax"])
-def test_the_order_within_a_batch_only_orders_rows(kind: str) -> None:
-    learner = growing(kind, blocks=1 if kind == "softmax" else 0)
-    straight, shuffled = learner.init(jax.random.key(2)), learner.init(jax.random.key(2))
-    order = np.array([2, 0, 1])
-    for batch in stream(5, seed=6):
-        straight, expected = learner.update(straight, batch)
-        shuffled, found = learner.update(shuffled, Batch(*(column[order] for column in batch)))
-        np.testing.assert_allclose(found.outputs, np.asarray(expected.outputs)[order], rtol=1e-9, atol=1e-12)
-    for name, memory in straight.memories.items():
-        other = shuffled.memories[name].database
-        ours, theirs = (np.argsort(d.column("origin")) for d in (memory.database, other))
-        for column in ("keys", "values", "origin", "created"):
-            np.testing.assert_allclose(
-                memory.database.column(column)[ours], other.column(column)[theirs], rtol=1e-9, atol=1e-12
-            )
-
-
 def test_every_example_is_stored_with_its_step_and_origin() -> None:
     learner = growing("rbf", blocks=2)
     state = learner.init(jax.random.key(0))

@@ -15,7 +15,7 @@ from lamina.errors import ConfigError
 from lamina.learners import Batch, Learner, State, Task, build_learner
 from lamina.learners.config import LearnerConfig
 from lamina.learners.training import EntryTraining, forgotten
-from lamina.memory import RBF, empty_database
+from lamina.memory import empty_database
 from lamina.memory.database import grow
 from lamina.memory.sharding import ONE_DEVICE, Shards
 from pydantic import TypeAdapter
@@ -122,13 +122,6 @@ def test_saved_at_every_step_equals_never_stopping(
         np.testing.assert_array_equal(columns(state)[name], column)
 
 
-def test_four_devices_train_as_one() -> None:
-    batches = stream(5, seed=8)
-    one, four = (learnt(hybrid(shards=shards), batches) for shards in (ONE_DEVICE, Shards.over(4)))
-    np.testing.assert_allclose(four[1], one[1], rtol=1e-3, atol=1e-4)
-    assert columns(one[0])["created"].tolist() == columns(four[0])["created"].tolist()
-
-
 def test_new_rows_begin_with_moments_of_zero_and_the_common_count() -> None:
     """Also in slots that others had, and in blocks that were added since."""
     adam = optax.adam(0.1)
@@ -194,10 +187,3 @@ def test_a_frozen_hybrid_layer_is_not_trained_and_thaws() -> None:
 def test_entries_on_disk_cannot_be_trained() -> None:
     with pytest.raises(ConfigError, match="expected none where entries are trained"):
         hybrid(memory={"budget_bytes": 4000})
-
-
-def test_the_step_is_compiled_once_per_capacity() -> None:
-    learner = hybrid("rbf", memory={"initial_capacity": 64})
-    learnt(learner, stream(8, seed=10))
-    assert learner.compilations == 1
-    assert isinstance(learner.layers["readout"].spec.kernel, RBF)

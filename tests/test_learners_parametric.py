@@ -94,18 +94,6 @@ def test_the_baseline_is_a_plain_optax_loop(optimiser: str, activation: str) -> 
             np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-12)
 
 
-def test_predict_before_an_update_is_what_the_update_predicts() -> None:
-    learner = mlp("adam")
-    state = learner.init(jax.random.key(0))
-    for batch in stream(4):
-        before = learner.predict(state, batch.x)
-        state, result = learner.update(state, batch)
-        np.testing.assert_allclose(result.outputs, before, rtol=1e-5, atol=1e-6)
-        assert result.changes == {}
-    assert learner.compilations == 1
-    assert state.step == 4
-
-
 def test_init_starts_from_the_same_weights_again() -> None:
     learner = mlp("sgd", blocks=1)
     batch = next(stream(1))

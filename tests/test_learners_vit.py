@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 from drawn_batches import drawn, learnt
-from lamina.continual.checkpoint import load, save
 from lamina.errors import ConfigError
 from lamina.learners import Learner, LearnerConfig, Task, build_learner
 from lamina.learners.layers import Recall
@@ -137,23 +135,6 @@ def test_a_growing_part_stores_the_gradient_at_its_own_output() -> None:
     values = state.memories["block0"].database.column("values")[count:]
     for (row, column), slope in slopes:
         np.testing.assert_allclose(values[row, column], -0.5 * slope, rtol=1e-5, atol=1e-9)
-
-
-@pytest.mark.parametrize("ffn", [{"kind": "mlp", "width": 12}, SOFTMAX], ids=["mlp", "softmax"])
-def test_saved_and_loaded_equals_never_stopping_and_one_program_is_enough(
-    ffn: dict[str, Any], tmp_path: Path
-) -> None:
-    vit, batches = learner(ffn=ffn), stream(5, seed=4)
-    _, expected = learnt(vit, batches)
-    assert vit.compilations == 1
-    state, outputs = vit.init(jax.random.key(0)), []
-    for number, batch in enumerate(batches):
-        state, result = vit.update(state, batch)
-        outputs.append(np.asarray(result.outputs))
-        if number == 2:
-            save(state, tmp_path / "saved")
-            state = load(tmp_path / "saved", vit)
-    np.testing.assert_array_equal(outputs, expected)
 
 
 @pytest.mark.parametrize(
