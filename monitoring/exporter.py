@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, start_http_se
 
 from ..errors import BusyError, ConfigError
 from .families import LatestSamples
-from .sink import Sample
+from .sink import Samples
 
 _HOST = "127.0.0.1"
 
@@ -42,7 +42,7 @@ class PrometheusExporter:
         self._server, self._thread = _serve(port, self.registry)
         self.port: int = self._server.server_port
 
-    def publish(self, samples: tuple[Sample, ...]) -> None:
+    def publish(self, samples: Samples) -> None:
         """Replaces everything shown by these samples."""
         self._latest.samples = samples  # one reference, swapped atomically: no lock, no waiting
 
@@ -61,7 +61,7 @@ class PrometheusExporter:
     def close(self) -> None:
         """Drops the run's series and frees the port."""
         if self._thread.is_alive():
-            self._latest.samples = ()
+            self._latest.samples = tuple
             self._server.shutdown()
             self._server.server_close()
             self._thread.join()

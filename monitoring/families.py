@@ -17,24 +17,24 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from .metrics import METRICS, Metric
-from .sink import Distribution, Sample
+from .sink import Distribution, Sample, Samples
 
 
 class LatestSamples(Collector):
     """Turns the latest samples into Prometheus's families whenever they are read.
 
     Attributes:
-      samples: what is shown; replaced as a whole.
+      samples: makes what is shown; replaced as a whole.
       read: set after each reading.
     """
 
     def __init__(self) -> None:
-        self.samples: tuple[Sample, ...] = ()
+        self.samples: Samples = tuple
         self.read = Event()
 
     def collect(self) -> Iterator[Family]:
         order = {metric.name: place for place, metric in enumerate(METRICS)}
-        samples = sorted(self.samples, key=lambda sample: order[sample.metric.name])
+        samples = sorted(self.samples(), key=lambda sample: order[sample.metric.name])
         now = time.time()
         for metric, group in groupby(samples, key=lambda sample: sample.metric):
             yield _family(metric, group, now)

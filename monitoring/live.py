@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -83,6 +84,16 @@ class Live:
         for some in weights:
             counts.add(some)
 
+    def snapshot(self) -> "Live":
+        """A copy that what comes later leaves as it is: only who reads has to wait for its series."""
+        taken = copy(self)
+        taken._held_out = self._held_out.copy()
+        taken._seconds = dict(self._seconds)
+        taken._durations = self._durations.copy()
+        taken._distances = {layer: counts.copy() for layer, counts in self._distances.items()}
+        taken._weights = {layer: counts.copy() for layer, counts in self._weights.items()}
+        return taken
+
     def samples(self) -> Iterator[Sample]:
         """Yields every series that has a value now; null values have no series."""
         for metric, labels, value in self._values():
@@ -156,6 +167,12 @@ class _HeldOut:
         self._latest[row["task"]] = row
         self._by_phase.setdefault(row["task"], {})[row["phase"]] = row["accuracy"]
 
+    def copy(self) -> "_HeldOut":
+        taken = copy(self)
+        taken._latest = dict(self._latest)
+        taken._by_phase = {task: dict(phases) for task, phases in self._by_phase.items()}
+        return taken
+
     def values(self) -> Values:
         for task, row in self._latest.items():
             yield metrics.HELD_OUT_ACCURACY, (task,), row["accuracy"]
@@ -185,6 +202,11 @@ class _Counts:
             places = np.searchsorted(self._bounds, array)  # a value at a bound belongs below it
             self._counts += np.bincount(places, minlength=len(self._counts))
         self._total += float(array.sum())
+
+    def copy(self) -> "_Counts":
+        taken = copy(self)
+        taken._counts = self._counts.copy()
+        return taken
 
     def distribution(self) -> Distribution:
         return Distribution(tuple(self._counts.tolist()), self._total)

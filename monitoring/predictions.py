@@ -20,6 +20,7 @@ LAYOUT_NAME = "predictions.json"
 Task = Literal["classification", "regression", "language"]
 
 _FORMAT_VERSION = 1
+_MOST_HELD = 1024  # batches between two writes
 _NAMES = ("origin", "label", "prediction", "loss")
 _Field = tuple[str, str] | tuple[str, str, tuple[int, ...]]
 
@@ -54,6 +55,9 @@ def record_fields(task: Task, outputs: int = 1) -> list[_Field]:
 class PredictionLog:
     """Appends predictions to a folder's `predictions.bin`.
 
+    Batches are held until `flush`, since a write after every small step would cost a share of it. What a
+    killed process held came after its last commit, and is predicted again.
+
     Attributes:
       dtype: the record's numpy dtype.
       dropped: records dropped when the log was opened at a position, a torn last one not counted.
@@ -77,8 +81,8 @@ class PredictionLog:
         path = folder / PREDICTIONS_NAME
         fields = record_fields(task, outputs)
         self.dtype = np.dtype(fields)
-        self._records: NDArray[Any] = np.zeros(0, self.dtype)  # the last batch's
-        self._kinds: list[tuple[tuple[int, ...], np.dtype[Any]]] = []  # shapes and types of its arrays
+        self._held: list[tuple[NDArray[Any], ...]] = []  # batches that are not yet in the file
+        self._kinds: list[tuple[tuple[int, ...], np.dtype[Any]]] = []  # shapes and types of the last one's
         if position:
             _check_layout(folder, self.dtype, position)
         self._file = AppendFile(path, position)
@@ -90,7 +94,7 @@ class PredictionLog:
     def append(
         self, origins: ArrayLike, labels: ArrayLike, predictions: ArrayLike, losses: ArrayLike
     ) -> None:
-        """Appends one record per example.
+        """Appends one record per example. The arrays are kept as they are until the next `flush`.
 
         Args:
           origins: `[B]` int, stream offsets.
@@ -100,30 +104,49 @@ class PredictionLog:
 
         Raises:
           DataError: the arrays do not match each other or the log's layout.
-          StorageError: the file system refused; the log is as it was before.
+          StorageError: as `flush`.
         """
-        arrays = [np.asarray(values) for values in (origins, labels, predictions, losses)]
+        arrays = tuple(map(np.asarray, (origins, labels, predictions, losses)))
         kinds = [(array.shape, array.dtype) for array in arrays]
         if kinds != self._kinds:  # batches are mostly like the one before: they are looked at once
             records = np.zeros(arrays[0].shape, dtype=self.dtype)
             for name, array in zip(_NAMES, arrays, strict=True):
                 _check_array(name, array, records[name])
-            self._kinds, self._records = kinds, records
-        for name, array in zip(_NAMES, arrays, strict=True):
-            self._records[name] = array
-        self._file.append(self._records.tobytes())
+            self._kinds = kinds
+        self._held.append(arrays)
+        if len(self._held) >= _MOST_HELD:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is held: afterwards it has left this process.
+
+        Raises:
+          StorageError: the file system refused; the file is as it was before, and all is still held.
+        """
+        if not self._held:
+            return
+        columns = [np.concatenate(each) for each in zip(*self._held, strict=True)]
+        records = np.zeros(columns[0].shape[:1], self.dtype)
+        for name, column in zip(_NAMES, columns, strict=True):
+            records[name] = column
+        self._file.append(records.tobytes())
+        self._held.clear()
 
     def position(self) -> int:
-        """Returns the bytes appended so far; every one has left this process."""
+        """Returns the bytes written so far; every one has left this process."""
         return self._file.position()
 
     def sync(self) -> None:
-        """Makes every appended record survive a power loss."""
+        """Writes what is held and makes every appended record survive a power loss."""
+        self.flush()
         self._file.sync()
 
     def close(self) -> None:
-        """Closes the log; closing twice is harmless."""
-        self._file.close()
+        """Writes what is held and closes the log; closing twice is harmless."""
+        try:
+            self.flush()
+        finally:
+            self._file.close()
 
 
 def read_predictions(folder: Path) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, push_to_gateway
 
 from ..errors import ConfigError
 from .families import LatestSamples
-from .sink import Sample
+from .sink import Samples
 
 _EVERY_SECONDS = 10.0
 _TIMEOUT_SECONDS = 5.0
@@ -58,14 +58,15 @@ class PushGateway:
         self._thread = Thread(target=self._work, name="lamina-push", daemon=True)
         self._thread.start()
 
-    def publish(self, samples: tuple[Sample, ...]) -> None:
+    def publish(self, samples: Samples) -> None:
         """Shows these samples from the next push on."""
         self._latest.samples = samples
 
     def close(self) -> None:
         """Pushes once more and stops; takes a few seconds at most where the gateway does not answer."""
         if not self._ended.is_set():
-            self._latest.samples = tuple(s for s in self._latest.samples if not s.metric.age)
+            last = self._latest.samples
+            self._latest.samples = lambda: (sample for sample in last() if not sample.metric.age)
             self._ended.set()
             self._thread.join(2 * _TIMEOUT_SECONDS)
 

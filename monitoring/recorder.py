@@ -93,6 +93,7 @@ class Recorder:
         Raises:
           StorageError: the file system refused; the table is as it was before.
         """
+        self._log.flush()
         self._table.append(row.row())
         self._live.take_step(row, self._clock(), lag)
         self._publish()
@@ -123,7 +124,7 @@ class Recorder:
     def predictions(
         self, origins: ArrayLike, labels: ArrayLike, predictions: ArrayLike, losses: ArrayLike
     ) -> None:
-        """Records the predictions of one batch, made before learning from it.
+        """Records a batch's predictions, made before learning from it; the next `step` writes them.
 
         Args:
           origins: `[B]` int, stream offsets.
@@ -133,7 +134,7 @@ class Recorder:
 
         Raises:
           DataError: the arrays do not match each other or the log's layout.
-          StorageError: the file system refused; the log is as it was before.
+          StorageError: the file system refused; nothing is lost of what is held.
         """
         self._log.append(origins, labels, predictions, losses)
 
@@ -172,6 +173,6 @@ class Recorder:
 
     def _publish(self) -> None:
         if self._sinks:
-            samples = tuple(self._live.samples())
+            samples = self._live.snapshot().samples
             for sink in self._sinks:
                 sink.publish(samples)

@@ -1,5 +1,6 @@
 """What a recorder hands to its sinks: samples of the declared metrics."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -22,10 +23,14 @@ class Sample(NamedTuple):
     value: float | Distribution  # a Unix time in seconds where `metric.age`
 
 
+Samples = Callable[[], Iterable[Sample]]
+"""Makes the samples of a moment, when somebody reads them; from any thread, and as often as asked."""
+
+
 class Sink(Protocol):
     """Shows the latest samples of a run. It never blocks the loop and keeps nothing older."""
 
-    def publish(self, samples: tuple[Sample, ...]) -> None:
+    def publish(self, samples: Samples) -> None:
         """Replaces everything shown by these samples: a series that is not among them is gone."""
 
     def close(self) -> None:

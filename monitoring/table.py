@@ -63,7 +63,10 @@ class TableWriter:
         Raises:
           StorageError: the file system refused; the table is as it was before.
         """
-        text = json.dumps(plain(row), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        try:
+            text = _json(row)
+        except (TypeError, ValueError):  # numpy's scalars, NaN or infinite numbers: rare
+            text = _json(plain(row))
         self._file.append(text.encode() + b"\n")
 
     def position(self) -> int:
@@ -199,6 +202,10 @@ def _step_rows_after(path: Path, file: BinaryIO, start: int) -> Iterator[tuple[i
 def last_step_row(path: Path, end: int | None = None) -> Row | None:
     """Returns the first of `step_rows_backwards`, or None if there is none."""
     return next(step_rows_backwards(path, end), None)
+
+
+def _json(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
 def _parse(path: Path, line: bytes, where: str) -> Row:

@@ -107,6 +107,29 @@ def test_full_disk_leaves_whole_rows(tmp_path, room):
     table.close()
 
 
+@pytest.mark.parametrize("room", [0, 30])
+def test_predictions_that_a_full_disk_refuses_are_still_held(tmp_path, room):
+    log = PredictionLog(tmp_path, "classification")
+    real = log._file._file
+    log._file._file = FullDisk(real, room)
+    for origin in (5, 6):
+        log.append([origin], [0], [1], [0.5])
+    with pytest.raises(StorageError, match="the disk is full"):
+        log.flush()
+    assert len(read_predictions(tmp_path)) == log.position() == 0
+    log._file._file = real
+    log.close()
+    assert read_predictions(tmp_path)["origin"].tolist() == [5, 6]
+
+
+def test_predictions_are_written_before_they_are_many(tmp_path):
+    log = PredictionLog(tmp_path, "classification")
+    for origin in range(1500):
+        log.append([origin], [0], [1], [0.5])
+    assert log.position() > 1000 * log.dtype.itemsize
+    log.close()
+
+
 def test_new_file_refuses_a_runs_rows(tmp_path):
     table = TableWriter(tmp_path / "t")
     table.append({"kind": "step", "step": 1})
@@ -249,6 +272,7 @@ folder = Path(sys.argv[1])
 table, log = TableWriter(folder / "metrics.jsonl"), PredictionLog(folder, "classification")
 for step in range(1, 10**9):
     log.append(np.arange(4) + 4 * step, np.full(4, step), np.full(4, step), np.full(4, 0.5))
+    log.flush()
     table.append({"kind": "step", "step": step})
     if step % 100 == 0:
         table.sync(); log.sync()
@@ -256,7 +280,7 @@ for step in range(1, 10**9):
 """
 
 
-def test_sigkill_loses_nothing_that_was_appended(tmp_path):
+def test_sigkill_loses_nothing_that_was_written(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
@@ -291,6 +315,7 @@ def test_predictions_come_back(tmp_path, task, outputs, labels):
     log = PredictionLog(tmp_path, task, outputs)
     log.append([5, 6, 7], labels, labels + 1, [0.5, float("nan"), 2.0])
     log.append([2**40, 9, 10], labels, labels, np.float32([1, 2, 3]))
+    log.flush()
     position = log.position()
     log.append([0, 0, 0], labels, labels, [0, 0, 0])
     log.close()
@@ -311,6 +336,8 @@ def test_predictions_come_back(tmp_path, task, outputs, labels):
 def test_predictions_open_with_numpy_alone(tmp_path):
     log = PredictionLog(tmp_path, "classification")
     log.append([3, 4], [1, 2], [1, 0], [0.25, 0.5])
+    assert log.position() == 0  # held, until it is worth a write
+    log.flush()
     layout = json.loads((tmp_path / "predictions.json").read_text())
     records = np.fromfile(tmp_path / "predictions.bin", dtype=[tuple(field) for field in layout["dtype"]])
     assert records.tolist() == [(3, 1, 1, 0.25), (4, 2, 0, 0.5)]

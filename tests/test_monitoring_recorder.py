@@ -25,6 +25,7 @@ from lamina.monitoring import (
     reproducible,
 )
 from lamina.monitoring import metrics as declared
+from lamina.monitoring.live import Live
 from lamina.monitoring.metrics import LABELS
 from lamina.monitoring.rows import LAYER_COUNTS, STEP_PARTS
 from prometheus_client.parser import text_string_to_metric_families
@@ -79,6 +80,21 @@ def exporter():
     exporter = PrometheusExporter()
     yield exporter
     exporter.close()
+
+
+def test_a_snapshot_shows_its_moment():
+    live = Live("a", 0.0, Facts())
+    for step in (1, 2):
+        live.take_step(step_row(step), float(step), None)
+    live.take_evaluation(evaluation_row(2))
+    live.take_distances("block0", [1.0])
+    live.take_weights("block0", [[0.5]])
+    snapshot, then = live.snapshot(), tuple(live.samples())
+    live.take_step(step_row(3), 3.0, None)
+    live.take_evaluation(evaluation_row(3, accuracy=0.25))
+    live.take_distances("block0", [2.0])
+    live.take_weights("block0", [[0.25]])
+    assert tuple(snapshot.samples()) == tuple(snapshot.samples()) == then != tuple(live.samples())
 
 
 def test_declarations_keep_the_conventions():
