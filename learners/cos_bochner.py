@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from .cosine import cosine
+from .cosine import cosine, sine
 from .feed_forward import FeedForward
 from .layers import Recall
 
@@ -49,7 +49,7 @@ class CosBochner(FeedForward):
         angles = x @ self._drawn(self.frequencies)
         scale: float = (2 / self.values.shape[0]) ** 0.5
         if self.phases is None:
-            return scale * jnp.concatenate([cosine(angles), cosine(angles - jnp.pi / 2)], axis=-1)
+            return scale * jnp.concatenate([cosine(angles), sine(angles)], axis=-1)
         return scale * cosine(angles + self._drawn(self.phases))
 
     def _drawn(self, parameter: nnx.Param[jax.Array]) -> jax.Array:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 from lamina.learners.cos_bochner import CosBochner
-from lamina.learners.cosine import cosine
+from lamina.learners.cosine import cosine, sine
 from tiny_texts import TEXTS, batches, decoder, texts
 
 
@@ -19,29 +19,32 @@ def float64() -> Iterator[None]:
         yield
 
 
-# The fast cosine
+# The fast cosine and sine
 
 
 @pytest.mark.parametrize("most", [1.0, 30.0, 1000.0])
-def test_the_fast_cosine_is_close_to_the_exact_one(most: float) -> None:
+def test_they_and_their_derivatives_are_close_to_the_exact_ones(most: float) -> None:
     x = np.random.default_rng(0).uniform(-most, most, 200_000).astype(np.float32)
-    exact = x.astype(np.float64)
-    assert np.abs(np.asarray(cosine(jnp.asarray(x))) - np.cos(exact)).max() < 1e-6
-    slopes = jax.vmap(jax.grad(cosine))(jnp.asarray(x))
-    assert np.abs(np.asarray(slopes) + np.sin(exact)).max() < 3e-6
+    cosines, sines = np.cos(x.astype(np.float64)), np.sin(x.astype(np.float64))
+    for function, exact, slope in ((cosine, cosines, -sines), (sine, sines, cosines)):
+        assert np.abs(np.asarray(function(jnp.asarray(x))) - exact).max() < 1e-6
+        found = jax.vmap(jax.grad(function))(jnp.asarray(x))
+        assert np.abs(np.asarray(found) - slope).max() < 1e-6
 
 
-def test_special_arguments_of_the_fast_cosine() -> None:
+def test_special_arguments() -> None:
     x = jnp.array([0.0, -0.0, jnp.pi / 2, jnp.pi, -jnp.pi, jnp.inf, jnp.nan], jnp.float32)
-    found = np.asarray(cosine(x))
-    np.testing.assert_allclose(found[:5], [1, 1, 0, -1, -1], atol=3e-7)
-    assert np.isnan(found[5:]).all()
+    for function, exact in ((cosine, [1, 1, 0, -1, -1]), (sine, [0, 0, 1, 0, 0])):
+        found = np.asarray(function(x))
+        np.testing.assert_allclose(found[:5], exact, atol=3e-7)
+        assert np.isnan(found[5:]).all()
 
 
 @pytest.mark.usefixtures("float64")
-def test_float64_has_the_librarys_cosine() -> None:
+def test_float64_has_the_librarys() -> None:
     x = np.random.default_rng(1).uniform(-50, 50, 1000)
     np.testing.assert_allclose(cosine(jnp.asarray(x)), np.cos(x), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(sine(jnp.asarray(x)), np.sin(x), rtol=0, atol=1e-15)
 
 
 # The kernel
