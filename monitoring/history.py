@@ -45,7 +45,7 @@ class History:
       phases: where each phase begins, in examples seen, and its name.
       drifts: where drift was signalled, in examples seen at the end of a row's interval.
       problems: one line for each line of the file that is no row.
-      coarse: whether the rows are a sample, whose sums say nothing.
+      coarse: whether the rows are a sample, whose sums say nothing, with the latest evaluations alone.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -69,7 +69,7 @@ class History:
 
     @classmethod
     def sample(cls, path: Path, count: int = _SAMPLED_ROWS) -> "History":
-        """A coarse history of a long table at once: rows at equal distances in the file, and the last one.
+        """A coarse history of a long table at once: rows at equal distances in the file, and its end.
 
         Args:
           path: the table.
@@ -79,7 +79,7 @@ class History:
         history.take_rows(list(_sampled(path, count)))
         history.last = last_step_row(path)
         history.coarse = True
-        history.evaluations = evaluation_rows(path)
+        history.evaluations = evaluation_rows(path, _BLOCK_BYTES)
         return history
 
     def update(self, most_bytes: int | None = None) -> bool:

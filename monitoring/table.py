@@ -103,11 +103,12 @@ def read_table(path: Path) -> list[Row]:
     return [_parse(path, line, f"line {number}") for number, line in enumerate(lines, start=1)]
 
 
-def evaluation_rows(path: Path) -> list[Row]:
+def evaluation_rows(path: Path, last_bytes: int | None = None) -> list[Row]:
     """Reads only a table's evaluations, which are few, without parsing the rows between them.
 
     Args:
       path: the file.
+      last_bytes: only those that begin so near to its end; None: all, at about 1.5 GB/s.
 
     Returns:
       The rows of kind "evaluation" in order; none where there is no table.
@@ -119,7 +120,8 @@ def evaluation_rows(path: Path) -> list[Row]:
         return []
     rows = []
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        place = content.find(EVALUATION_START)
+        first = 0 if last_bytes is None else max(0, len(content) - last_bytes)
+        place = content.find(EVALUATION_START, first)
         while place >= 0:
             end = content.find(b"\n", place)
             if end < 0:

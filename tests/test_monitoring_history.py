@@ -118,13 +118,16 @@ def test_rows_of_other_kinds_are_left_alone(tmp_path):
     assert (history.problems, history.lines.rows) == ([], 6)
 
 
-def test_a_sample_of_a_long_table_has_its_last_row_and_all_evaluations(tmp_path):
+def test_a_sample_of_a_long_table_has_its_last_row_and_the_evaluations_near_it(tmp_path, monkeypatch):
     path = make_run(tmp_path / "r", steps=400) / "metrics.jsonl"
+    assert len(History.sample(path, 50).evaluations) == 80
+    monkeypatch.setattr("lamina.monitoring.history._BLOCK_BYTES", path.stat().st_size // 4)
     sample = History.sample(path, 50)
     assert sample.coarse
     assert 40 <= sample.lines.rows <= 50
     assert sample.last["step"] == 400
-    assert len(sample.evaluations) == 80
+    assert 15 <= len(sample.evaluations) <= 25
+    assert sample.evaluations[-1] == evaluation_rows(path)[-1]
     x, y = sample.lines.line("loss")
     np.testing.assert_array_equal(y, 4 / x)  # of step x / 4
 

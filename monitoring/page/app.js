@@ -1,7 +1,7 @@
 "use strict";
 // Which view is shown, where its data comes from, and how it is kept up to date.
 (() => {
-  const { el, section, empty, listView, runView, comparisonView, whatIf, explainForm, plotly, redrawAll } = window.Lamina;
+  const { el, section, empty, listView, runView, comparisonView, whatIf, explainForm, plotly, fetchPlotly, redrawAll } = window.Lamina;
   const EVERY = 2000; // milliseconds between two questions
   const embedded = document.getElementById("documents"); // a report carries its data
   const main = document.querySelector("main"), trouble = document.getElementById("trouble");
@@ -29,7 +29,7 @@
   }
 
   async function openRun(id) {
-    plotly().catch(() => {}); // meanwhile; drawing tells if it fails
+    fetchPlotly(); // meanwhile
     let run = await ask("api/run", { id });
     const extras = el("div"), view = runView(extras);
     const layers = run.layers ? run.layers.rows.map(([name]) => name) : [];
@@ -84,6 +84,7 @@
       trouble.textContent = error.told ? error.message : "The dashboard does not answer; it was stopped, or its machine is busy.";
     }
     document.documentElement.dataset.ready = "yes";
+    (window.requestIdleCallback || setTimeout)(() => plotly().catch(() => {})); // a list leads to what draws
     timer = setTimeout(() => (document.hidden ? wait() : show()), EVERY);
   }
 

@@ -11,6 +11,11 @@
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 
+  // Asks for the script without running it, which takes a second: what has no charts is shown before.
+  function fetchPlotly() {
+    if (!loading) document.head.append(el("link", { rel: "preload", href: "plotly.js", as: "script" }));
+  }
+
   let loading;
   function plotly() {
     loading = loading || load();
@@ -130,11 +135,11 @@
     drawn.set(node, redraw);
     return {
       node,
-      show(next) {
+      redraw,
+      take(next) {
         chart = next;
         heading.textContent = chart.title;
         note.textContent = chart.note;
-        return redraw();
       },
     };
   }
@@ -154,16 +159,19 @@
     const figures = new Map();
     return {
       node,
-      show(charts) {
+      async show(charts) {
         for (const [key, each] of figures) if (!charts.some((chart) => chart.key === key)) { each.node.remove(); figures.delete(key); }
-        const drawing = charts.map((chart) => {
+        for (const chart of charts) {
           if (!figures.has(chart.key)) {
             figures.set(chart.key, figure(chart.key));
             node.append(figures.get(chart.key).node);
           }
-          return figures.get(chart.key).show(chart);
-        });
-        return Promise.all(drawing);
+          figures.get(chart.key).take(chart);
+        }
+        for (const chart of charts) { // what stands there already is seen while this one is drawn
+          await new Promise((done) => setTimeout(done));
+          await figures.get(chart.key)?.redraw();
+        }
       },
     };
   }
@@ -174,5 +182,5 @@
   dark.addEventListener("change", redrawAll);
   narrow.addEventListener("change", redrawAll);
 
-  Object.assign(window.Lamina, { gallery, plotly, redrawAll });
+  Object.assign(window.Lamina, { gallery, plotly, fetchPlotly, redrawAll });
 })();
