@@ -63,7 +63,7 @@ class Run:
       recorder: where its metrics and predictions go.
       exporter: serves Prometheus, or None.
       metrics_port: where it does, or None.
-      repeating: steps after the last commit that are done again after this resume.
+      repeating: steps after the last commit that are known to be done again after this resume.
     """
 
     def __init__(
@@ -354,7 +354,9 @@ class Run:
 
     def _count_repeated(self) -> None:
         """Counts the steps after the last commit that are now done again, at once durably."""
-        self.repeating = -(-self.recorder.dropped.examples // self.config.batch_size)
+        dropped = self.recorder.dropped
+        predicted = -(-dropped.examples // self.config.batch_size)
+        self.repeating = max(dropped.rows.steps, predicted)  # either is written a little late
         if self.repeating:
             repeated = self.progress.repeated_steps + self.repeating
             self.progress = replace(self.progress, repeated_steps=repeated)

@@ -5,6 +5,7 @@ Rows lie in slots; slots are numbered through all blocks. A slot is live or empt
 neighbours come or go.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -81,7 +82,9 @@ class Database:
     @property
     def nbytes(self) -> int:
         """Bytes of all allocated slots, live or empty."""
-        return sum(int(leaf.nbytes) for leaf in jax.tree.leaves(self.blocks))
+        columns: list[jax.Array] = jax.tree.leaves(self.blocks[0])
+        row = sum(column.dtype.itemsize * math.prod(column.shape[1:]) for column in columns)
+        return int(self.capacity * row)
 
     def column(self, name: str) -> np.ndarray:
         """One column of all slots on the host, [capacity, ...], in the order of slots."""

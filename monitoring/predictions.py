@@ -20,7 +20,7 @@ LAYOUT_NAME = "predictions.json"
 Task = Literal["classification", "regression", "language"]
 
 _FORMAT_VERSION = 1
-_MOST_HELD = 1024  # batches between two writes
+_MOST_HELD = 256  # batches between two writes
 _NAMES = ("origin", "label", "prediction", "loss")
 _Field = tuple[str, str] | tuple[str, str, tuple[int, ...]]
 
@@ -81,8 +81,7 @@ class PredictionLog:
         path = folder / PREDICTIONS_NAME
         fields = record_fields(task, outputs)
         self.dtype = np.dtype(fields)
-        self._held: list[tuple[NDArray[Any], ...]] = []  # batches that are not yet in the file
-        self._kinds: list[tuple[tuple[int, ...], np.dtype[Any]]] = []  # shapes and types of the last one's
+        self._held: list[tuple[ArrayLike, ...]] = []  # batches that are not yet in the file
         if position:
             _check_layout(folder, self.dtype, position)
         self._file = AppendFile(path, position)
@@ -94,7 +93,7 @@ class PredictionLog:
     def append(
         self, origins: ArrayLike, labels: ArrayLike, predictions: ArrayLike, losses: ArrayLike
     ) -> None:
-        """Appends one record per example. The arrays are kept as they are until the next `flush`.
+        """Appends one record per example. The arrays are kept as they are, and looked at by `flush`.
 
         Args:
           origins: `[B]` int, stream offsets.
@@ -103,17 +102,9 @@ class PredictionLog:
           losses: `[B]` float, each example's own loss before learning.
 
         Raises:
-          DataError: the arrays do not match each other or the log's layout.
-          StorageError: as `flush`.
+          DataError, StorageError: as `flush`, which is called where much is held.
         """
-        arrays = tuple(map(np.asarray, (origins, labels, predictions, losses)))
-        kinds = [(array.shape, array.dtype) for array in arrays]
-        if kinds != self._kinds:  # batches are mostly like the one before: they are looked at once
-            records = np.zeros(arrays[0].shape, dtype=self.dtype)
-            for name, array in zip(_NAMES, arrays, strict=True):
-                _check_array(name, array, records[name])
-            self._kinds = kinds
-        self._held.append(arrays)
+        self._held.append((origins, labels, predictions, losses))
         if len(self._held) >= _MOST_HELD:
             self.flush()
 
@@ -121,12 +112,19 @@ class PredictionLog:
         """Writes what is held: afterwards it has left this process.
 
         Raises:
+          DataError: the arrays of a batch do not match each other or the log's layout; nothing is written.
           StorageError: the file system refused; the file is as it was before, and all is still held.
         """
         if not self._held:
             return
-        columns = [np.concatenate(each) for each in zip(*self._held, strict=True)]
-        records = np.zeros(columns[0].shape[:1], self.dtype)
+        batches = [tuple(map(np.asarray, batch)) for batch in self._held]
+        kinds = {tuple((array.shape, array.dtype) for array in batch): batch for batch in batches}
+        for batch in kinds.values():  # batches are mostly alike
+            fields = np.zeros(batch[0].shape, self.dtype)
+            for name, array in zip(_NAMES, batch, strict=True):
+                _check_array(name, array, fields[name])
+        columns = [np.concatenate(each) for each in zip(*batches, strict=True)]
+        records = np.zeros(len(columns[0]), self.dtype)
         for name, column in zip(_NAMES, columns, strict=True):
             records[name] = column
         self._file.append(records.tobytes())

@@ -93,7 +93,6 @@ class Recorder:
         Raises:
           StorageError: the file system refused; the table is as it was before.
         """
-        self._log.flush()
         self._table.append(row.row())
         self._live.take_step(row, self._clock(), lag)
         self._publish()
@@ -124,7 +123,7 @@ class Recorder:
     def predictions(
         self, origins: ArrayLike, labels: ArrayLike, predictions: ArrayLike, losses: ArrayLike
     ) -> None:
-        """Records a batch's predictions, made before learning from it; the next `step` writes them.
+        """Records a batch's predictions, made before learning from it; the log writes many at once.
 
         Args:
           origins: `[B]` int, stream offsets.
@@ -133,7 +132,7 @@ class Recorder:
           losses: `[B]` float.
 
         Raises:
-          DataError: the arrays do not match each other or the log's layout.
+          DataError: the arrays of a batch since the last write do not match each other or the log's layout.
           StorageError: the file system refused; nothing is lost of what is held.
         """
         self._log.append(origins, labels, predictions, losses)
