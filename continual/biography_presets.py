@@ -50,7 +50,7 @@ SMALL: dict[str, Any] = {
         "kind": "decoder",
         "post_norm": False,
         "optimiser": _optimiser(_cosine(4e-3, 6000, 20)),
-        "cos_bochner": {"features": 2048, "temperature": 3, "rate_factor": 10},
+        "cos_bochner": {"features": 2048, "temperature": 3, "rate_factor": 20},
         "rbf": {
             "temperature": 1,
             "value_rate": 10,
