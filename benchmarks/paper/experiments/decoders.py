@@ -8,6 +8,7 @@ from ..experiment import Size, merged
 
 _PRESETS = {"full": "biography-16k", "small": "biography-small", "smoke": "biography-smoke"}
 _SMOKE_STEPS = 30
+_FFNS = ("geglu", "cos_bochner", "rbf")
 _EVERY = {"full": 200, "small": 50, "smoke": 15}  # steps between evaluations of what is learnt
 
 
@@ -29,9 +30,11 @@ def trunk(
     changes: dict[str, Any] = {"biography": {"people": people}} if people else {}
     if steps is not None:
         changes["limit"] = batch * steps
+    learner = merged(values["learner"], learner)
+    used = [learner["ffn"]] if isinstance(learner["ffn"], str) else learner["ffn"]
     return {
         "stream": merged(stream, changes),
-        "learner": merged(values["learner"], learner),
+        "learner": {name: value for name, value in learner.items() if name not in _FFNS or name in used},
         "batch_size": batch,
         "record_every": 50,
         "evaluation": {
