@@ -169,7 +169,7 @@ PRESETS: dict[str, Preset] = {
         {
             **_CIFAR,
             "learner": {"kind": "softmax", "blocks": 3, "temperature": 5, "value_rate": 30, "weight_rate": 1,
-                        "initial": "zero", "train": {"optimiser": {"kind": "adam", "learning_rate": 1e-3}},
+                        "train": {"optimiser": {"kind": "adam", "learning_rate": 1e-3}},
                         "memory": {**_CIFAR_MEMORY, "admission": "novelty", "novelty_threshold": 50}},
         },
     ),

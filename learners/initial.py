@@ -13,7 +13,7 @@ from .layers import GrowingSpec
 INITIALISERS: dict[str, str] = {
     "unit": "random keys and values of unit root mean square, weight 1/n (paper F.3)",
     "centred": "as unit, with values that sum to zero: what they would say outlasts thousands of steps",
-    "zero": "keys and values of zeros, weight 1/n (paper F.4)",
+    "zero": "keys and values of zeros, weight 1/n (the text of paper F.4)",
 }
 
 

@@ -92,14 +92,17 @@ def gauge(examples: int, temperature: float = 5) -> Settings:
 
 
 def hybrid(examples: int, threshold: float, temperature: float = 5, blocks: int = 3) -> Settings:
-    """Algorithm 4 at the setting of the authors' published run."""
+    """Algorithm 4 at the setting of the authors' published run.
+
+    It begins with random entries, as the algorithm's head says. The text below it says keys and values of zeros;
+    with them it stayed at 15 % after 4,000 images at width 512 (one block, τ = 45), where random ones reach 37 %.
+    """
     return {
         "kind": "softmax",
         "blocks": blocks,
         "temperature": temperature,
         "value_rate": 30,
         "weight_rate": 1,
-        "initial": "zero",
         "train": {"optimiser": {"kind": "adam", "learning_rate": 1e-3}},
         "memory": {**room(examples), "admission": "novelty", "novelty_threshold": threshold},
     }
