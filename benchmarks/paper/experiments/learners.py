@@ -94,8 +94,9 @@ def gauge(examples: int, temperature: float = 5) -> Settings:
 def hybrid(examples: int, threshold: float, temperature: float = 5, blocks: int = 3) -> Settings:
     """Algorithm 4 at the setting of the authors' published run.
 
-    It begins with random entries, as the algorithm's head says. The text below it says keys and values of zeros;
-    with them it stayed at 15 % after 4,000 images at width 512 (one block, τ = 45), where random ones reach 37 %.
+    It begins with random entries, as the algorithm's head says. The text below it says keys and values of
+    zeros: with them it stayed at 15 % after 4,000 images at width 512 (one block, τ = 45), where random ones
+    reach 37 %.
     """
     return {
         "kind": "softmax",
