@@ -356,7 +356,7 @@ class Run:
         """Counts the steps after the last commit that are now done again, at once durably."""
         dropped = self.recorder.dropped
         predicted = -(-dropped.examples // self.config.batch_size)
-        self.repeating = max(dropped.rows.steps, predicted)  # either is written a little late
+        self.repeating = max(dropped.rows.last_step - self.state.step, predicted, 0)  # as far as was written
         if self.repeating:
             repeated = self.progress.repeated_steps + self.repeating
             self.progress = replace(self.progress, repeated_steps=repeated)

@@ -91,6 +91,8 @@ def comparison(history: History) -> dict[str, dict[str, list[Any]]]:
     drawn: dict[str, dict[str, list[Any]]] = {
         name: {"x": found[0].x, "y": found[0].y} for name, found in lines.items() if found
     }
+    if history.coarse:  # not all tasks are known yet
+        return drawn
     return drawn | {name: curve for name, curve in task_curves(history.evaluations).items() if curve["x"]}
 
 

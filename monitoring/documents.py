@@ -57,7 +57,7 @@ def run_document(found: Mapping[str, Any], history: History) -> Document:
         "charts": [chart.document() for chart in charts(history)],
         "compare": comparison(history),
         "phases": [name for _, name in history.phases],
-        "matrix": _matrix(history.evaluations),
+        "matrix": None if history.coarse else _matrix(history.evaluations),
         "forecast": [_forecast(each) for each in forecasts(found, history)] if _goes_on(found) else [],
         "layers": _layer_table(found),
         "histograms": [_histograms(name, layer) for name, layer in found["layers"].items()],
@@ -110,21 +110,23 @@ def _figures(found: Mapping[str, Any], history: History) -> list[tuple[str, str,
             ratio_text(recorded.get("prequential_accuracy")),
             "predicted, then learnt",
         ),
-        *_held_out(found["evaluations"]),
+        *_held_out(found["evaluations"], history.coarse),
         ("entries", count_text(totals["entries"]), _capacity_note(totals)),
         ("memory", size_text(totals["bytes"]), f"{size_text(totals['disk_bytes'])} on disk"),
         ("examples per second", *_rate(history)),
     ]
 
 
-def _held_out(evaluations: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """Returns a figure per held-out task, or their mean if there are many."""
+def _held_out(evaluations: Sequence[Row], coarse: bool) -> list[tuple[str, str, str]]:
+    """Returns a figure per held-out task, or their mean if there are many, and all are known."""
     scored = [row for row in evaluations if row["accuracy"] is not None]
     if len(scored) <= 2:
         return [
             ("held-out accuracy", ratio_text(row["accuracy"]), f"{row['task']}, step {row['step']:,}")
             for row in scored
         ]
+    if coarse:
+        return []
     mean = sum(row["accuracy"] for row in scored) / len(scored)
     return [("held-out accuracy", ratio_text(mean), f"mean of {len(scored)} tasks")]
 

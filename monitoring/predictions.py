@@ -5,6 +5,7 @@ The record's layout stands beside it in `predictions.json`, so the file opens wi
 """
 
 import json
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ Task = Literal["classification", "regression", "language"]
 
 _FORMAT_VERSION = 1
 _MOST_HELD = 256  # batches between two writes
+_WRITE_SECONDS = 0.5  # between two writes where steps are recorded more often
 _NAMES = ("origin", "label", "prediction", "loss")
 _Field = tuple[str, str] | tuple[str, str, tuple[int, ...]]
 
@@ -82,6 +84,7 @@ class PredictionLog:
         fields = record_fields(task, outputs)
         self.dtype = np.dtype(fields)
         self._held: list[tuple[ArrayLike, ...]] = []  # batches that are not yet in the file
+        self._written_at = time.monotonic()
         if position:
             _check_layout(folder, self.dtype, position)
         self._file = AppendFile(path, position)
@@ -93,7 +96,7 @@ class PredictionLog:
     def append(
         self, origins: ArrayLike, labels: ArrayLike, predictions: ArrayLike, losses: ArrayLike
     ) -> None:
-        """Appends one record per example. The arrays are kept as they are, and looked at by `flush`.
+        """Appends one record per example. The arrays may not change before `flush`, which checks them.
 
         Args:
           origins: `[B]` int, stream offsets.
@@ -108,6 +111,15 @@ class PredictionLog:
         if len(self._held) >= _MOST_HELD:
             self.flush()
 
+    def flush_if_due(self) -> None:
+        """Writes what is held if the last write was some time ago; otherwise as cheap as nothing.
+
+        Raises:
+          DataError, StorageError: as `flush`.
+        """
+        if time.monotonic() - self._written_at > _WRITE_SECONDS:
+            self.flush()
+
     def flush(self) -> None:
         """Writes what is held: afterwards it has left this process.
 
@@ -120,15 +132,16 @@ class PredictionLog:
         batches = [tuple(map(np.asarray, batch)) for batch in self._held]
         kinds = {tuple((array.shape, array.dtype) for array in batch): batch for batch in batches}
         for batch in kinds.values():  # batches are mostly alike
-            fields = np.zeros(batch[0].shape, self.dtype)
+            fields = np.zeros(len(batch[0]) if batch[0].ndim == 1 else 0, self.dtype)
             for name, array in zip(_NAMES, batch, strict=True):
                 _check_array(name, array, fields[name])
-        columns = [np.concatenate(each) for each in zip(*batches, strict=True)]
-        records = np.zeros(len(columns[0]), self.dtype)
-        for name, column in zip(_NAMES, columns, strict=True):
-            records[name] = column
+        records = np.zeros(sum(len(batch[0]) for batch in batches), self.dtype)
+        for name, columns in zip(_NAMES, zip(*batches, strict=True), strict=True):
+            field = records[name]
+            np.concatenate(columns, out=field, casting="same_kind")
         self._file.append(records.tobytes())
         self._held.clear()
+        self._written_at = time.monotonic()
 
     def position(self) -> int:
         """Returns the bytes written so far; every one has left this process."""
@@ -140,10 +153,15 @@ class PredictionLog:
         self._file.sync()
 
     def close(self) -> None:
-        """Writes what is held and closes the log; closing twice is harmless."""
+        """Writes what is held and closes the log; closing twice is harmless.
+
+        Raises:
+          DataError, StorageError: as `flush`; the log is closed all the same.
+        """
         try:
             self.flush()
         finally:
+            self._held.clear()
             self._file.close()
 
 

@@ -84,7 +84,7 @@ class PushGateway:
                 grouping_key={"instance": self._instance},
                 timeout=_TIMEOUT_SECONDS,
             )
-        except OSError as error:  # urllib's errors are among them
+        except Exception as error:  # whatever it is, this thread goes on
             if self._warn is not None:
                 self._warn(f"the push gateway {self._url} did not take the metrics: {error}; the run goes on")
                 self._warn = None

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from numpy.typing import ArrayLike
 
+from ..errors import LaminaError
 from .live import Facts, Live
 from .predictions import PredictionLog, Task
 from .rows import EvaluationRow, StepRow
@@ -93,6 +95,7 @@ class Recorder:
         Raises:
           StorageError: the file system refused; the table is as it was before.
         """
+        self._log.flush_if_due()
         self._table.append(row.row())
         self._live.take_step(row, self._clock(), lag)
         self._publish()
@@ -123,7 +126,9 @@ class Recorder:
     def predictions(
         self, origins: ArrayLike, labels: ArrayLike, predictions: ArrayLike, losses: ArrayLike
     ) -> None:
-        """Records a batch's predictions, made before learning from it; the log writes many at once.
+        """Records a batch's predictions, made before learning from it; many are written at once.
+
+        The arrays may not change afterwards.
 
         Args:
           origins: `[B]` int, stream offsets.
@@ -158,17 +163,24 @@ class Recorder:
         self._publish()
 
     def close(self) -> None:
-        """Closes the files and the sinks; closing twice is harmless."""
-        self._table.close()
-        self._log.close()
-        for sink in self._sinks:
-            sink.close()
+        """Writes what is held and closes the files and the sinks; closing twice is harmless.
+
+        Raises:
+          DataError, StorageError: as `predictions`; all is closed all the same.
+        """
+        with ExitStack() as closing:
+            for sink in self._sinks:
+                closing.callback(sink.close)
+            closing.callback(self._log.close)
+            closing.callback(self._table.close)
 
     def __enter__(self) -> "Recorder":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # An exception under way is told rather than the loss of the last predictions, which are made again.
+        with suppress(LaminaError) if kind is not None else nullcontext():
+            self.close()
 
     def _publish(self) -> None:
         if self._sinks:

@@ -92,15 +92,16 @@ def test_a_signal_commits_and_ends_the_run_politely(
     assert saved_progress(run)["repeated_steps"] == 0
 
 
+@pytest.mark.parametrize("last", [6, 7])  # with and without a row after it
 def test_a_second_interrupt_does_not_wait(
-    config: Path, whole: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    last: int, config: Path, whole: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
     update = Loop._update
 
     def interrupted(loop: Loop, batch: object, **options: object) -> None:
         update(loop, batch, **options)
-        if loop._run.state.step == 7:
+        if loop._run.state.step == last:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -109,9 +110,9 @@ def test_a_second_interrupt_does_not_wait(
         refused(command("run", config, "--run-dir", run, "--quiet"), "interrupted", "is kept", code=130)
     assert saved_progress(run)["examples"] == 32
     answer = command("resume", run)
-    assert "3 steps since the last commit are done again" in answer.err
+    assert f"{last - 4} steps since the last commit are done again" in answer.err
     assert contents(run) == whole
-    assert saved_progress(run)["repeated_steps"] == 3
+    assert saved_progress(run)["repeated_steps"] == last - 4
 
 
 def test_a_run_may_be_stopped_from_another_thread_and_go_on(
@@ -298,7 +299,7 @@ def test_a_process_is_stopped_by_the_terminal_and_leaves_nothing_behind(tmp_path
     with subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        wait_until(lambda: _size(run / "predictions.bin") > 20 * 10)
+        wait_until(lambda: _size(run / "metrics.jsonl") > 4000)
         refused(command("resume", run), f"process {process.pid}", "wait")
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=60)

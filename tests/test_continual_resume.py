@@ -144,9 +144,9 @@ def test_killed_many_times_equals_uninterrupted(
     draw = random.Random(learner)
     kills = FEWER.get(learner, KILLS)
     for _ in range(kills):
-        # A prediction's record has 20 bytes. Most moments fall into a commit, which takes longest.
-        growth = 20 * BATCH * draw.randrange(8)
-        kill = {"file": str(killed / "predictions.bin"), "growth": growth, "then": draw.uniform(0, 0.05)}
+        # A row has some 500 bytes and more. Most moments fall into a commit, which takes longest.
+        growth = draw.randrange(600)
+        kill = {"file": str(killed / "metrics.jsonl"), "growth": growth, "then": draw.uniform(0, 0.05)}
         assert _ask(server, ["resume", str(killed), "--quiet"], kill) == -9
     _ask(server, ["resume", str(killed), "--quiet"])
 
@@ -193,8 +193,8 @@ def test_killed_within_its_second_phase_equals_uninterrupted(
     _ask(server, ["run", str(config), "--run-dir", str(killed), "--quiet", "--steps", str(160 // BATCH - 2)])
     draw = random.Random(learner)
     for _ in range(FEWER.get(learner, KILLS) // 2):
-        growth = 20 * BATCH * draw.randrange(6)
-        kill = {"file": str(killed / "predictions.bin"), "growth": growth, "then": draw.uniform(0, 0.1)}
+        growth = (1600 if learner in FEWER else 500) + draw.randrange(300)  # fewer kills: farther apart
+        kill = {"file": str(killed / "metrics.jsonl"), "growth": growth, "then": draw.uniform(0, 0.1)}
         assert _ask(server, ["resume", str(killed), "--quiet"], kill) == -9
     assert saved_progress(killed)["number"] >= 1
     _ask(server, ["resume", str(killed), "--quiet"])

@@ -27,7 +27,7 @@ from lamina.monitoring import (
     write_summary,
 )
 from lamina.monitoring.append_file import AppendFile
-from lamina.monitoring.table import DroppedRows
+from lamina.monitoring.table import DroppedRows, last_step_row
 
 
 class AppendFileModel(RuleBasedStateMachine):
@@ -122,6 +122,30 @@ def test_predictions_that_a_full_disk_refuses_are_still_held(tmp_path, room):
     assert read_predictions(tmp_path)["origin"].tolist() == [5, 6]
 
 
+def test_a_log_closes_once_whatever_is_refused(tmp_path):
+    log = PredictionLog(tmp_path, "classification")
+    log._file._file = FullDisk(log._file._file, 0)
+    log.append([1], [0], [1], [0.5])
+    with pytest.raises(StorageError, match="the disk is full"):
+        log.close()
+    log.close()
+    assert len(read_predictions(tmp_path)) == 0
+
+
+def test_batches_of_several_sizes_and_types_are_held_together(tmp_path):
+    log = PredictionLog(tmp_path, "classification")
+    log.append(np.array([2**60 + 1]), np.array([1], np.uint8), np.array([2], np.int64), np.float32([0.5]))
+    log.append(np.array([7, 8], np.int32), [3, 4], np.array([5, 6], np.int16), [0.25, 0.125])
+    log.append(np.zeros(0, np.int64), np.zeros(0, int), np.zeros(0, int), np.zeros(0))
+    log.append(np.array([9], np.uint32), [0], [0], [1.0])
+    log.close()
+    records = read_predictions(tmp_path)
+    assert records["origin"].tolist() == [2**60 + 1, 7, 8, 9]
+    assert records["label"].tolist() == [1, 3, 4, 0]
+    assert records["prediction"].tolist() == [2, 5, 6, 0]
+    assert records["loss"].tolist() == [0.5, 0.25, 0.125, 1.0]
+
+
 def test_predictions_are_written_before_they_are_many(tmp_path):
     log = PredictionLog(tmp_path, "classification")
     for origin in range(400):
@@ -158,13 +182,6 @@ def reopened(path: Path, position: int) -> DroppedRows:
     return table.dropped
 
 
-def test_damage_before_the_position_is_named(tmp_path):
-    path = tmp_path / "t"
-    path.write_bytes(b'{"kind":"st\n' + b'{"kind":"step","step":2}\n')
-    with pytest.raises(FormatError, match="t before byte 12 is damaged"):
-        TableWriter(path, 12)
-
-
 def test_resume_reports_what_it_dropped(tmp_path):
     path = tmp_path / "t"
     table = TableWriter(path)
@@ -179,22 +196,20 @@ def test_resume_reports_what_it_dropped(tmp_path):
     with open(path, "ab") as file:
         file.write(b'{"kind":"step","step":12')  # torn by a kill
     table = TableWriter(path, position)
-    assert table.dropped == DroppedRows(step_rows=2, evaluation_rows=1, steps=50)
+    assert table.dropped == DroppedRows(step_rows=2, evaluation_rows=1, last_step=100)
     assert [row["step"] for row in read_table(path)] == [25, 50, 50]
     table.close()
     assert reopened(path, position) == DroppedRows()
 
 
-def test_dropped_steps_when_the_last_step_row_is_far_back(tmp_path):
+def test_the_last_step_row_is_found_far_back(tmp_path):
     path = tmp_path / "t"
     table = TableWriter(path)
     table.append({"kind": "step", "step": 7})
     for _ in range(3000):
         table.append({"kind": "evaluation", "step": 7, "task": "x" * 60})
-    position = table.position()
-    table.append({"kind": "step", "step": 9})
     table.close()
-    assert reopened(path, position).steps == 2
+    assert last_step_row(path) == {"kind": "step", "step": 7}
 
 
 def test_everything_dropped_when_nothing_was_committed(tmp_path):
@@ -296,7 +311,7 @@ def test_sigkill_loses_nothing_that_was_written(tmp_path):
     table_position, log_position = map(int, positions[-1].split())
     table = TableWriter(tmp_path / "metrics.jsonl", table_position)
     log = PredictionLog(tmp_path, "classification", position=log_position)
-    assert table.dropped.steps == len(rows) - 300
+    assert table.dropped.last_step == (len(rows) if len(rows) > 300 else 0)
     assert log.dropped == len(records) - 1200
     assert len(read_predictions(tmp_path)) == 1200
     table.close()
@@ -350,6 +365,7 @@ def test_predictions_open_with_numpy_alone(tmp_path):
         (([1, 2], [1], [1, 2], [0.0, 0.0]), r"label of the predictions: expected int32 \(2,\), found"),
         (([1], [0], [0.5], [0.0]), r"prediction of the predictions: expected int32 \(1,\), found float64"),
         (([1.0], [0], [0], [0.0]), r"origin of the predictions: expected int64"),
+        ((1, 0, 0, 0.0), r"origin of the predictions: expected int64 \(0,\), found int64 \(\)"),
     ],
 )
 def test_predictions_that_do_not_fit(tmp_path, arrays, message):

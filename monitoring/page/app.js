@@ -6,7 +6,7 @@
   const embedded = document.getElementById("documents"); // a report carries its data
   const main = document.querySelector("main"), trouble = document.getElementById("trouble");
   const selected = new Set(), answers = new Map(); // path → entity tag and content
-  let shown = { hash: null }, timer, explains = false;
+  let shown = { hash: null }, timer, explains = false, calls = 0;
 
   async function ask(path, parameters) {
     const query = new URLSearchParams(parameters).toString(), key = query ? `${path}?${query}` : path;
@@ -62,7 +62,7 @@
 
   async function show() {
     clearTimeout(timer);
-    const hash = location.hash;
+    const hash = location.hash, call = ++calls;
     try {
       if (hash === "" && shown.hash === null) {
         const found = await ask("api/runs");
@@ -72,14 +72,16 @@
       if (shown.hash === null) explains = (await ask("api/runs")).explains;
       if (shown.hash !== hash) {
         const opened = await open(hash);
-        if (location.hash !== hash) return;
+        if (call !== calls) return;
         main.replaceChildren(opened.view.node);
         if (shown.hash !== null) { main.focus({ preventScroll: true }); window.scrollTo(0, 0); }
         shown = { hash, ...opened };
       }
       await shown.view.show(await shown.next());
+      if (call !== calls) return; // a later call has taken over
       trouble.textContent = "";
     } catch (error) {
+      if (call !== calls) return;
       if (shown.hash !== hash) { main.replaceChildren(); shown = { hash: null }; }
       trouble.textContent = error.told ? error.message : "The dashboard does not answer; it was stopped, or its machine is busy.";
     }

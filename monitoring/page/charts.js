@@ -18,7 +18,7 @@
 
   let loading;
   function plotly() {
-    loading = loading || load();
+    loading = loading || load().catch((error) => { loading = undefined; throw error; });
     return loading;
   }
 
@@ -168,10 +168,12 @@
           }
           figures.get(chart.key).take(chart);
         }
+        let failure = null;
         for (const chart of charts) { // what stands there already is seen while this one is drawn
           await new Promise((done) => setTimeout(done));
-          await figures.get(chart.key)?.redraw();
+          await figures.get(chart.key)?.redraw().catch((error) => { failure = failure || error; });
         }
+        if (failure) throw failure;
       },
     };
   }
