@@ -193,8 +193,10 @@ def test_killed_within_its_second_phase_equals_uninterrupted(
     _ask(server, ["run", str(config), "--run-dir", str(killed), "--quiet", "--steps", str(160 // BATCH - 2)])
     draw = random.Random(learner)
     for _ in range(FEWER.get(learner, KILLS) // 2):
-        growth = (1600 if learner in FEWER else 500) + draw.randrange(300)  # fewer kills: farther apart
-        kill = {"file": str(killed / "metrics.jsonl"), "growth": growth, "then": draw.uniform(0, 0.1)}
+        # Where kills are few, two commits after each start: predictions are written with them.
+        few = learner in FEWER
+        file, growth = ("predictions.bin", 20 * BATCH * 9) if few else ("metrics.jsonl", 500)
+        kill = {"file": str(killed / file), "growth": growth, "then": draw.uniform(0, 0.1)}
         assert _ask(server, ["resume", str(killed), "--quiet"], kill) == -9
     assert saved_progress(killed)["number"] >= 1
     _ask(server, ["resume", str(killed), "--quiet"])
