@@ -50,6 +50,8 @@ class TableWriter:
         self._file = AppendFile(path, position)
         try:
             self.dropped = _count_dropped(self._file.tail)
+            if self.dropped.step_rows:
+                last_step_row(path, self._file.position())  # tells damage in what is gone on from
         except BaseException:
             self._file.close()
             raise
@@ -132,16 +134,17 @@ def evaluation_rows(path: Path, last_bytes: int | None = None) -> list[Row]:
     return rows
 
 
-def step_rows_backwards(path: Path) -> Iterator[Row]:
+def step_rows_backwards(path: Path, end: int | None = None) -> Iterator[Row]:
     """Yields a table's step rows from the last one back, reading no more than is asked for.
 
     Args:
       path: the file.
+      end: begin before this byte, at which a row begins; None: at the end of the last whole row.
 
     Raises:
       FormatError: a line on the way is damaged.
     """
-    stop = path.stat().st_size
+    stop = path.stat().st_size if end is None else end
     size = _BACKWARDS_BYTES
     with open(path, "rb") as file:
         while stop > 0:
@@ -200,9 +203,9 @@ def _step_rows_after(path: Path, file: BinaryIO, start: int) -> Iterator[tuple[i
             yield place, row
 
 
-def last_step_row(path: Path) -> Row | None:
+def last_step_row(path: Path, end: int | None = None) -> Row | None:
     """Returns the first of `step_rows_backwards`, or None if there is none."""
-    return next(step_rows_backwards(path), None)
+    return next(step_rows_backwards(path, end), None)
 
 
 def _json(row: Mapping[str, Any]) -> str:

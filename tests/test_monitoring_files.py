@@ -182,6 +182,13 @@ def reopened(path: Path, position: int) -> DroppedRows:
     return table.dropped
 
 
+def test_damage_before_the_position_is_named(tmp_path):
+    path = tmp_path / "t"
+    path.write_bytes(b'{"kind":"st\n' + b'{"kind":"step","step":2}\n')
+    with pytest.raises(FormatError, match="t before byte 12 is damaged"):
+        TableWriter(path, 12)
+
+
 def test_resume_reports_what_it_dropped(tmp_path):
     path = tmp_path / "t"
     table = TableWriter(path)
@@ -208,8 +215,10 @@ def test_the_last_step_row_is_found_far_back(tmp_path):
     table.append({"kind": "step", "step": 7})
     for _ in range(3000):
         table.append({"kind": "evaluation", "step": 7, "task": "x" * 60})
+    position = table.position()
+    table.append({"kind": "step", "step": 9})
     table.close()
-    assert last_step_row(path) == {"kind": "step", "step": 7}
+    assert last_step_row(path, position) == {"kind": "step", "step": 7}
 
 
 def test_everything_dropped_when_nothing_was_committed(tmp_path):
