@@ -1,14 +1,14 @@
 """Settings that the biography experiments share: those of the presets, and what differs from them."""
 
-from typing import Any
+from typing import Any, get_args
 
 from lamina.continual.presets import preset_values
+from lamina.learners.decoder_config import FeedForwardKind
 
 from ..experiment import Size, merged
 
 _PRESETS = {"full": "biography-16k", "small": "biography-small", "smoke": "biography-smoke"}
 _SMOKE_STEPS = 30
-_FFNS = ("geglu", "cos_bochner", "rbf")
 _EVERY = {"full": 200, "small": 50, "smoke": 15}  # steps between evaluations of what is learnt
 
 
@@ -32,9 +32,10 @@ def trunk(
         changes["limit"] = batch * steps
     learner = merged(values["learner"], learner)
     used = [learner["ffn"]] if isinstance(learner["ffn"], str) else learner["ffn"]
+    kinds = get_args(FeedForwardKind)  # a section each, of which the others say nothing
     return {
         "stream": merged(stream, changes),
-        "learner": {name: value for name, value in learner.items() if name not in _FFNS or name in used},
+        "learner": {name: value for name, value in learner.items() if name in used or name not in kinds},
         "batch_size": batch,
         "record_every": 50,
         "evaluation": {
