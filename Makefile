@@ -12,7 +12,7 @@ run: $(STAMP)  ## learn scikit-learn's digits in one pass and write a report
 	$(VENV)/bin/lamina run digits-online
 
 test: $(STAMP)  ## run the tests
-	$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 check: $(STAMP)  ## lint and types
 	$(VENV)/bin/ruff check .

@@ -13,7 +13,7 @@
 
   // Asks for the script without running it, which takes a second: what has no charts is shown before.
   function fetchPlotly() {
-    if (!loading) document.head.append(el("link", { rel: "preload", href: "plotly.js", as: "script" }));
+    if (!loading) document.head.append(el("link", { rel: "prefetch", href: "plotly.js", as: "script" }));
   }
 
   let loading;
