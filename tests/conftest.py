@@ -1,4 +1,7 @@
-"""Eight CPU devices for every test; what is not told otherwise still uses one. Compiled programs stay few."""
+"""Eight CPU devices for every test; what is not told otherwise still uses one.
+
+Compiled programs are kept on disk as a command keeps them, and stay few in memory.
+"""
 
 import gc
 from collections.abc import Iterator
@@ -6,8 +9,10 @@ from pathlib import Path
 
 import jax
 import pytest
+from lamina.commands import _prepare_jax
 
 jax.config.update("jax_num_cpu_devices", 8)
+_prepare_jax()
 MAPS = Path("/proc/self/maps")
 
 

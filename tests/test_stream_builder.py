@@ -24,9 +24,10 @@ ENDLESS = StreamConfig(
 
 
 def alive(pid):
+    """Whether a process still holds anything: until its last thread has ended, also behind a dead first one."""
     try:
         with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
+            return file.read().rpartition(")")[2].split()[0] != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1
     except FileNotFoundError:
         return False
 
