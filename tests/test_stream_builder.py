@@ -24,10 +24,11 @@ ENDLESS = StreamConfig(
 
 
 def alive(pid):
-    """Whether a process still holds anything: until its last thread has ended, also behind a dead first one."""
+    """Whether a process holds anything: it does until its last thread ends, even where the first has."""
     try:
         with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1
+            ended = file.read().rpartition(")")[2].split()[0] == "Z"
+        return not ended or len(os.listdir(f"/proc/{pid}/task")) > 1
     except FileNotFoundError:
         return False
 
