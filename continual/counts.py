@@ -27,9 +27,9 @@ class EntryCounts:
         """The sums up to a state; each is read before any counter has gained 2³²."""
         now = _counters(state)
         for name, counters in now.items():
-            gained = (counters.astype(np.int64) - self._last[name]) % 2**32
+            gained = ((counters.astype(np.int64) - self._last[name]) % 2**32).tolist()
             before = self._totals.get(name, (0,) * len(COUNTERS))
-            self._totals[name] = tuple(int(a + b) for a, b in zip(before, gained, strict=True))
+            self._totals[name] = tuple(a + b for a, b in zip(before, gained, strict=True))
         self._last = now
         return dict(self._totals)
 

@@ -82,7 +82,7 @@ class Database:
     @property
     def nbytes(self) -> int:
         """Bytes of all allocated slots, live or empty."""
-        columns: list[jax.Array] = jax.tree.leaves(self.blocks[0])
+        columns = [column for column in vars(self.blocks[0]).values() if column is not None]
         row = sum(column.dtype.itemsize * math.prod(column.shape[1:]) for column in columns)
         return int(self.capacity * row)
 

@@ -59,7 +59,7 @@ class Live:
         before = self._step
         steps = row.step - (before.step if before else 0)
         if before is not None and steps > 0:  # the first row's interval may begin before a resume
-            self._durations.add([row.wall_seconds / steps])
+            self._durations.add_one(row.wall_seconds / steps)
         if before is not None and row.wall_seconds > 0:
             self._growth = {
                 name: (layer.entries - before.layers[name].entries) / row.wall_seconds
@@ -196,12 +196,13 @@ class _Counts:
 
     def add(self, values: ArrayLike) -> None:
         array = np.asarray(values, np.float64).ravel()
-        if len(array) == 1:
-            self._counts[bisect_left(self._bounds, array[0])] += 1
-        else:
-            places = np.searchsorted(self._bounds, array)  # a value at a bound belongs below it
-            self._counts += np.bincount(places, minlength=len(self._counts))
+        places = np.searchsorted(self._bounds, array)  # a value at a bound belongs below it
+        self._counts += np.bincount(places, minlength=len(self._counts))
         self._total += float(array.sum())
+
+    def add_one(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
 
     def copy(self) -> "_Counts":
         taken = copy(self)

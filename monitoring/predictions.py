@@ -6,6 +6,7 @@ The record's layout stands beside it in `predictions.json`, so the file opens wi
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -129,16 +130,12 @@ class PredictionLog:
         """
         if not self._held:
             return
-        batches = [tuple(map(np.asarray, batch)) for batch in self._held]
-        kinds = {tuple((array.shape, array.dtype) for array in batch): batch for batch in batches}
-        for batch in kinds.values():  # batches are mostly alike
-            fields = np.zeros(len(batch[0]) if batch[0].ndim == 1 else 0, self.dtype)
-            for name, array in zip(_NAMES, batch, strict=True):
-                _check_array(name, array, fields[name])
-        records = np.zeros(sum(len(batch[0]) for batch in batches), self.dtype)
-        for name, columns in zip(_NAMES, zip(*batches, strict=True), strict=True):
-            field = records[name]
-            np.concatenate(columns, out=field, casting="same_kind")
+        try:
+            records = _joined(self._held, self.dtype)
+        except (TypeError, ValueError):
+            for batch in self._held:
+                _check(batch, self.dtype)
+            raise
         self._file.append(records.tobytes())
         self._held.clear()
         self._written_at = time.monotonic()
@@ -187,12 +184,29 @@ def read_predictions(folder: Path) -> NDArray[Any]:
     return np.memmap(path, dtype=dtype, mode="r", shape=(count,))
 
 
-def _check_array(name: str, array: NDArray[Any], field: NDArray[Any]) -> None:
-    if array.shape != field.shape or not np.can_cast(array.dtype, field.dtype, "same_kind"):
-        raise DataError(
-            f"{name} of the predictions: expected {field.dtype} {field.shape}, "
-            f"found {array.dtype} {array.shape}"
-        )
+def _joined(batches: Sequence[tuple[Any, ...]], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The records of batches; raises TypeError or ValueError where one does not match."""
+    columns = tuple(zip(*batches, strict=True))
+    counts = [tuple(map(len, column)) for column in columns]
+    if counts.count(counts[0]) < len(counts):
+        raise ValueError("columns of different lengths")
+    records = np.zeros(sum(counts[0]), dtype)
+    for name, column in zip(_NAMES, columns, strict=True):
+        np.concatenate(column, out=records[name], casting="same_kind")
+    return records
+
+
+def _check(batch: tuple[ArrayLike, ...], dtype: np.dtype[Any]) -> None:
+    """Says which array of a batch does not match."""
+    arrays = tuple(map(np.asarray, batch))
+    fields = np.zeros(len(arrays[0]) if arrays[0].ndim == 1 else 0, dtype)
+    for name, array in zip(_NAMES, arrays, strict=True):
+        field = fields[name]
+        if array.shape != field.shape or not np.can_cast(array.dtype, field.dtype, "same_kind"):
+            raise DataError(
+                f"{name} of the predictions: expected {field.dtype} {field.shape}, "
+                f"found {array.dtype} {array.shape}"
+            )
 
 
 def _read_layout(folder: Path) -> np.dtype[Any]:

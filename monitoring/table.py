@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pydantic_core import to_json
+
 from ..errors import FormatError, MissingDataError
 from .append_file import AppendFile
 from .rows import Row, plain
@@ -66,10 +68,10 @@ class TableWriter:
           StorageError: the file system refused; the table is as it was before.
         """
         try:
-            text = _json(row)
-        except (TypeError, ValueError):  # numpy's scalars, NaN or infinite numbers: rare
-            text = _json(plain(row))
-        self._file.append(text.encode() + b"\n")
+            line = to_json(row, inf_nan_mode="null")
+        except ValueError:  # numpy's scalars
+            line = to_json(plain(row))
+        self._file.append(line + b"\n")
 
     def position(self) -> int:
         """Returns the bytes appended so far; every one has left this process."""
@@ -206,10 +208,6 @@ def _step_rows_after(path: Path, file: BinaryIO, start: int) -> Iterator[tuple[i
 def last_step_row(path: Path, end: int | None = None) -> Row | None:
     """Returns the first of `step_rows_backwards`, or None if there is none."""
     return next(step_rows_backwards(path, end), None)
-
-
-def _json(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
 def _parse(path: Path, line: bytes, where: str) -> Row:
