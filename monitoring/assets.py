@@ -30,8 +30,11 @@ ASSETS: Mapping[str, Callable[[], str]] = {name: partial(asset, name) for name i
 
 @cache
 def plotly() -> bytes:
-    """Returns plotly's script, which its Python package ships."""
-    return (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
+    """Returns plotly's script, the unchanged file of the npm package plotly.js-basic-dist-min.
+
+    It draws lines, which is all that is drawn here; the whole library keeps a browser busy for two seconds.
+    """
+    return (resources.files(__package__) / "page" / "plotly-basic.min.js").read_bytes()
 
 
 def index() -> str:
