@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks._browser import CHROMIUM
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -132,6 +134,13 @@ def check_recording(figures: Any) -> None:
     assert case["scrapes"] >= 1
 
 
+def check_dashboard(figures: Any) -> None:
+    assert [each["rows"] for each in figures] == [20, 200]
+    for each in figures:
+        assert 0 < each["seconds"]["figures"] < each["seconds"]["charts"]
+        assert each["table_bytes"] > 500 * each["rows"]
+
+
 def check_peers(figures: Any) -> None:
     assert figures["examples"] == 48
     found = figures["learners"]
@@ -144,6 +153,7 @@ def check_peers(figures: Any) -> None:
 
 CHECKS = {
     "cold": check_cold,
+    "dashboard": check_dashboard,
     "growth": check_growth,
     "optimisers": check_optimisers,
     "pass": check_pass,
@@ -158,7 +168,15 @@ def test_every_benchmark_is_checked() -> None:
     assert {path.stem for path in (ROOT / "benchmarks").glob("[!_]*.py")} == set(CHECKS)
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.skipif(CHROMIUM is None, reason="needs chromium"))
+        if name == "dashboard"
+        else name
+        for name in CHECKS
+    ],
+)
 def test_benchmark_writes_its_figures(name: str, tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     command = [sys.executable, "-m", f"benchmarks.{name}", "--tiny", "--json", str(file)]

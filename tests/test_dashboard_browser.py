@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import CHROMIUM, Browser
 from lamina.commands import _explain_for_page, _what_if
 from lamina.continual import Run, parse_config, read_config
 from lamina.monitoring import (
@@ -21,6 +20,8 @@ from lamina.monitoring import (
 )
 from made_runs import NASTY, finish, make_run, step_row
 from tiny_runs import STREAM, command, write_config, write_log
+
+from benchmarks._browser import CHROMIUM, Browser
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),

@@ -44,14 +44,18 @@ class Browser:
             self._send(f"{domain}.enable")
         self.resize(width, height)
 
+    def go(self, url: str) -> None:
+        """Goes to a page and waits for nothing."""
+        self._send("Page.navigate", url=url)
+
     def open(self, url: str) -> None:
         """Goes to a page and waits until it has drawn itself."""
-        self._send("Page.navigate", url=url)
+        self.go(url)
         self.wait("document.documentElement?.dataset.ready === 'yes'")
 
     def blank(self) -> None:
         """Leaves the page."""
-        self._send("Page.navigate", url="about:blank")
+        self.go("about:blank")
 
     def run(self, script: str) -> Any:
         """Returns what a JavaScript expression gives; promises are waited for."""
