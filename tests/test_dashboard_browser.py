@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,20 @@ def test_runs_are_compared(browser: Browser, page: Dashboard) -> None:
     browser.wait(f"{PLOTS} >= 8")
     assert browser.run("document.querySelectorAll('#chart-entries .trace').length") == 2
     assert "learner" in text(browser, "main")
+
+
+def test_an_answer_that_takes_long_is_waited_for(
+    browser: Browser, page: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without complaint about what was loaded meanwhile; a browser has some after five seconds."""
+    answer = Dashboard._run
+
+    def slow(self: Dashboard, query: Any) -> Any:
+        time.sleep(6)
+        return answer(self, query)
+
+    monkeypatch.setattr(Dashboard, "_run", slow)
+    go(browser, page, "run/real", f"{PLOTS} > 0")
 
 
 def test_a_page_that_is_left_open_follows_a_run_to_its_end(browser: Browser, tmp_path: Path) -> None:
