@@ -12,6 +12,7 @@ from .results import Place, Result, Task, finished, places, tries
 
 _METRIC = {"accuracy": "test accuracy, %", "loss": "test loss"}
 _NOT_RUN = "not run"
+_FEW = 3  # cells without a published number that the summary names one by one
 
 
 def render(experiments: Mapping[str, Experiment], results: Path, pages: Path) -> list[Path]:
@@ -217,16 +218,34 @@ def _summary_lines(experiment: Experiment, found: Sequence[Place]) -> str:
     for place in found:
         cells = experiment.cells(experiment.size(place.size))
         means = means_of(place, cells)
+        link = f"[{experiment.name}]({experiment.name}.md)"
         for cell in cells:
-            paper = f"{cell.paper} ({cell.paper.where})" if cell.paper else ""
-            if cell.name in means or paper:
-                number = _number(place, cell, means.get(cell.name))
-                seeds = f" ({len(means[cell.name].values)} seeds)" if cell.name in means else ""
-                link = f"[{experiment.name}]({experiment.name}.md)"
-                lines.append(_row([link, cell.label, place.name, f"{number}{seeds}", paper]))
+            if cell.paper:
+                ours = _with_seeds(place, cell, means.get(cell.name))
+                lines.append(_row([link, cell.label, place.name, ours, f"{cell.paper} ({cell.paper.where})"]))
+        others = sorted(
+            (cell for cell in cells if not cell.paper and cell.name in means),
+            key=lambda c: means[c.name].mean,
+        )
+        if len(others) > _FEW:
+            ends = " … ".join(_number(place, cell, means[cell.name]) for cell in (others[0], others[-1]))
+            labels = f"{len(others)} cells, from *{others[0].label}* to *{others[-1].label}*"
+            lines.append(_row([link, labels, place.name, ends, ""]))
+        else:
+            lines += [
+                _row([link, cell.label, place.name, _with_seeds(place, cell, means[cell.name]), ""])
+                for cell in others
+            ]
     if not lines:
         lines.append(_row([f"[{experiment.name}]({experiment.name}.md)", experiment.title, "", _NOT_RUN, ""]))
     return "\n".join(lines) + "\n"
+
+
+def _with_seeds(place: Place, cell: Cell, mean: Mean | None) -> str:
+    if mean is None:
+        return _number(place, cell, mean)
+    seeds = len(mean.values)
+    return f"{_number(place, cell, mean)} ({seeds} seed{'s' if seeds > 1 else ''})"
 
 
 def _summary_tail() -> str:
