@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from . import __version__, commands
+from . import __version__
+from .commands import asking, checking, learning, showing, streams
 from .errors import LaminaError
 
 _FAILED, _MISTAKE, _INTERRUPTED = 1, 2, 130
@@ -73,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_run_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     run = parts.add_parser("run", parents=[common], help="learn from one pass of a stream")
-    run.set_defaults(command=commands.run)
+    run.set_defaults(command=learning.run)
     run.add_argument("config", metavar="PRESET|CONFIG.yaml", help="a preset (see lamina list) or a YAML file")
     run.add_argument("--run-dir", metavar="DIR", help="the run's folder (default: runs/NAME)")
     run.add_argument("--from", dest="origin", metavar="RUN[@STEP]", help="start from a persisted memory")
@@ -81,11 +82,11 @@ def _add_run_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     _add_config_options(run)
     _add_execute_options(run)
     resume = parts.add_parser("resume", parents=[common], help="go on with an interrupted run")
-    resume.set_defaults(command=commands.resume)
+    resume.set_defaults(command=learning.resume)
     resume.add_argument("run_dir", metavar="RUN_DIR")
     _add_execute_options(resume)
     fork = parts.add_parser("fork", parents=[common], help="go on with a run in a new folder, set otherwise")
-    fork.set_defaults(command=commands.fork)
+    fork.set_defaults(command=learning.fork)
     fork.add_argument("origin", metavar="RUN[@STEP]", help="the run, and the commit to begin at")
     fork.add_argument("run_dir", metavar="NEW_DIR", help="the new run's folder")
     _add_settings(fork)
@@ -96,7 +97,7 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     show = parts.add_parser(
         "list", parents=[common], help="presets, scenarios, sources, learners and policies"
     )
-    show.set_defaults(command=commands.list_all)
+    show.set_defaults(command=showing.list_all)
     sections = (
         "presets",
         "scenarios",
@@ -109,11 +110,11 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     )
     show.add_argument("section", nargs="?", choices=sections, help="only this list")
     inspect = parts.add_parser("inspect", parents=[common], help="what a run has learnt and stored")
-    inspect.set_defaults(command=commands.inspect)
+    inspect.set_defaults(command=showing.inspect)
     inspect.add_argument("run_dir", metavar="RUN_DIR")
     inspect.add_argument("--deep", action="store_true", help="also read every stored byte (checksums)")
     explain = parts.add_parser("explain", parents=[common], help="trace a prediction to training examples")
-    explain.set_defaults(command=commands.explain)
+    explain.set_defaults(command=asking.explain)
     explain.add_argument("run_dir", metavar="RUN_DIR")
     explain.add_argument("--split", default="test", help="the part the example is in (default: test)")
     explain.add_argument("--index", type=int, default=0, metavar="N", help="its offset there (default: 0)")
@@ -125,7 +126,7 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     )
     explain.add_argument("--picture", metavar="FILE.png", help="draw the example and those behind the answer")
     generate = parts.add_parser("generate", parents=[common], help="go on with a text as a run predicts it")
-    generate.set_defaults(command=commands.generate)
+    generate.set_defaults(command=asking.generate)
     generate.add_argument("run_dir", metavar="RUN_DIR")
     generate.add_argument("--prompt", required=True, metavar="TEXT", help="how the text begins")
     generate.add_argument(
@@ -141,7 +142,7 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     forget = parts.add_parser(
         "forget", parents=[common], help="remove what training examples left in a run's memory"
     )
-    forget.set_defaults(command=commands.forget)
+    forget.set_defaults(command=asking.forget)
     forget.add_argument("run_dir", metavar="RUN_DIR")
     forget.add_argument("offsets", type=int, nargs="+", metavar="OFFSET", help="as explain shows them")
     forget.add_argument(
@@ -154,7 +155,7 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     ablate = parts.add_parser(
         "ablate", parents=[common], help="score a run on what it learnt from, and with a linear exponential"
     )
-    ablate.set_defaults(command=commands.ablate)
+    ablate.set_defaults(command=asking.ablate)
     ablate.add_argument("run_dir", metavar="RUN_DIR")
     ablate.add_argument(
         "--examples",
@@ -165,7 +166,7 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     weights = parts.add_parser(
         "weights", parents=[common], help="what a schedule, decay and momentum make of old entries"
     )
-    weights.set_defaults(command=commands.weights)
+    weights.set_defaults(command=asking.weights)
     weights.add_argument("--steps", type=_positive, default=200, metavar="N", help="(default: 200)")
     weights.add_argument("--learning-rate", type=float, default=0.1, metavar="RATE", help="(default: 0.1)")
     weights.add_argument("--schedule", choices=_SCHEDULES, default="cosine", help="of it (default: cosine)")
@@ -176,7 +177,7 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     dashboard = parts.add_parser(
         "dashboard", parents=[common], help="serve a page of all runs, live, to this machine"
     )
-    dashboard.set_defaults(command=commands.dashboard)
+    dashboard.set_defaults(command=showing.dashboard)
     dashboard.add_argument(
         "runs_dir", metavar="RUNS_DIR", nargs="?", default="runs", help="folder of runs (default: runs)"
     )
@@ -187,17 +188,17 @@ def _add_view_commands(parts: Any, common: argparse.ArgumentParser) -> None:
         "--seconds", type=_positive, metavar="N", help="end after so long (default: until Ctrl-C)"
     )
     report = parts.add_parser("report", parents=[common], help="write a run's report as one HTML page")
-    report.set_defaults(command=commands.report)
+    report.set_defaults(command=showing.report)
     report.add_argument("run_dir", metavar="RUN_DIR")
     report.add_argument("--output", metavar="FILE", help="where (default: RUN_DIR/report.html)")
     compare = parts.add_parser("compare", parents=[common], help="put runs over phases side by side")
-    compare.set_defaults(command=commands.compare)
+    compare.set_defaults(command=showing.compare)
     compare.add_argument(
         "run_dirs", metavar="RUN_DIR", nargs="+", help="those that differ in their seed: mean"
     )
     compare.add_argument("--output", metavar="FILE.html", help="also write a page with matrices and curves")
     selftest = parts.add_parser("selftest", parents=[common], help="check this installation's numbers")
-    selftest.set_defaults(command=commands.selftest)
+    selftest.set_defaults(command=checking.selftest)
     selftest.add_argument("files", nargs="*", metavar="FILE.npz", help="reference files (default: shipped)")
 
 
@@ -205,15 +206,15 @@ def _add_stream_commands(parts: Any, common: argparse.ArgumentParser) -> None:
     stream = parts.add_parser("stream", help="build, show and import data")
     inner = stream.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     build = inner.add_parser("build", parents=[common], help="write a stream's log, to be read by many runs")
-    build.set_defaults(command=commands.stream_build)
+    build.set_defaults(command=streams.build)
     build.add_argument("config", metavar="PRESET|CONFIG.yaml", help="whose stream to build")
     build.add_argument("log", metavar="LOG_DIR", help="the log's folder")
     _add_config_options(build)
     show = inner.add_parser("show", parents=[common], help="what a log holds")
-    show.set_defaults(command=commands.stream_show)
+    show.set_defaults(command=streams.show)
     show.add_argument("log", metavar="LOG_DIR")
     importing = inner.add_parser("import", parents=[common], help="prepare data for tensorflow-datasets")
-    importing.set_defaults(command=commands.stream_import)
+    importing.set_defaults(command=streams.import_data)
     importing.add_argument("kind", choices=("folder", "npz", "cifar10", "cifar100"))
     importing.add_argument("path", metavar="PATH", help="a folder of images, an .npz, or the binary archive")
     importing.add_argument("name", metavar="NAME", help="of the new data set, then the source tfds:NAME")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import jax
 import pytest
-from lamina.commands import _prepare_jax
+from lamina.commands.programs import keep_programs
 
 jax.config.update("jax_num_cpu_devices", 8)
-_prepare_jax()
+keep_programs()
 MAPS = Path("/proc/self/maps")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lamina.commands import _explain_for_page, _what_if
+from lamina.commands.showing import explain_for_page, what_if_for_page
 from lamina.continual import Run, parse_config, read_config
 from lamina.monitoring import (
     Dashboard,
@@ -81,7 +81,7 @@ def add_phases(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def page(runs: Path) -> Iterator[Dashboard]:
-    with Dashboard(runs, what_if=_what_if, explain=_explain_for_page) as page:
+    with Dashboard(runs, what_if=what_if_for_page, explain=explain_for_page) as page:
         yield page
 
 
@@ -137,7 +137,7 @@ def test_a_run_shows_what_inspection_says(browser: Browser, page: Dashboard, run
 
 def test_sliders_tell_what_thresholds_cost(browser: Browser, page: Dashboard, runs: Path) -> None:
     go(browser, page, "run/real", "document.querySelector('#epsilon-readout') !== null")
-    curve = _what_if(runs / "real")["layers"]["readout"]["epsilon"]
+    curve = what_if_for_page(runs / "real")["layers"]["readout"]["epsilon"]
     slide = """(at) => { const input = document.querySelector('#epsilon-readout');
         input.value = at; input.dispatchEvent(new Event('input')); }"""
     last = len(curve["counts"]) - 1
@@ -288,7 +288,7 @@ def test_everything_is_reached_with_the_keyboard(browser: Browser, page: Dashboa
 
 
 def test_reports_need_neither_server_nor_network(browser: Browser, runs: Path, tmp_path: Path) -> None:
-    path = write_report(runs / "real", tmp_path / "report.html", what_if=_what_if(runs / "real"))
+    path = write_report(runs / "real", tmp_path / "report.html", what_if=what_if_for_page(runs / "real"))
     browser.open(path.as_uri())
     browser.wait(f"{PLOTS} >= 12")
     assert "tiny" in text(browser, "h1")
@@ -327,7 +327,7 @@ def test_whose_data_is_explained_can_be_chosen(browser: Browser, tmp_path: Path)
     row = json.dumps(step_row(6, phase="two").row(), separators=(",", ":"))
     with open(tmp_path / "two" / "metrics.jsonl", "a") as table:
         table.write(f"{row}\n")
-    with Dashboard(tmp_path, what_if=_what_if, explain=explain) as page:
+    with Dashboard(tmp_path, what_if=what_if_for_page, explain=explain) as page:
         go(browser, page, "run/two", "document.querySelector('.explain') !== null")
         for choose in ("", "document.querySelector('[name=phase]').value = 'one'"):
             browser.run(f"{choose or 1}; document.querySelector('.explain p')?.remove()")

@@ -25,8 +25,9 @@ TOP = {"cli", "commands", "__main__", "__init__"}  # may import everything
 VIEWS = {("memory", "store", "Store"), ("memory", "generation", "Generation"), ("memory", "table", "Table")}
 WRITING = {"create", "commit", "branch", "untag"}
 
+FOLDERS = [*sorted(ROOMS), "commands"]
 MODULES = sorted(
-    path for path in [*ROOT.glob("*.py"), *(p for room in sorted(ROOMS) for p in (ROOT / room).rglob("*.py"))]
+    [*ROOT.glob("*.py"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))]
 )
 
 
