@@ -90,8 +90,8 @@ def _slope(history: History, column: str) -> float:
     recent = ~np.isnan(y) & (x >= x[-1] - _RECENT * (x[-1] - x[0]))
     if recent.sum() < _FEWEST_POINTS:
         recent = ~np.isnan(y)
-    if recent.sum() < 2 or np.ptp(x[recent]) == 0:
-        return 0.0
+    if recent.sum() < 2 or np.ptp(x[recent]) == 0 or np.ptp(y[recent]) == 0:
+        return 0.0  # what stands still has no slope, where least squares finds one of rounding
     return float(np.polyfit(x[recent], y[recent], 1)[0])
 
 

@@ -2,13 +2,14 @@
 
 import json
 import os
+from dataclasses import replace
 from itertools import pairwise
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from lamina.monitoring import read_table
+from lamina.monitoring import LayerRow, read_table
 from lamina.monitoring import table as tables
 from lamina.monitoring.forecast import forecasts
 from lamina.monitoring.history import History
@@ -211,6 +212,15 @@ def test_forecast_of_constant_growth_is_exact(tmp_path):
     reached = forecasts(found | {"config": {"learner": {"memory": {"capacity": 20}}}}, history)[0]
     assert (reached.left, reached.examples) == (0, 0)
     assert forecasts(found, History.of([step_row(1).row()])) == []
+
+
+@pytest.mark.parametrize("size", [25_600, 544_768, 323_584 + 2**40 // 3])
+def test_what_does_not_grow_reaches_nothing(tmp_path, size):
+    """Whatever its size: least squares of equal numbers give a slope of rounding, and with it an absurd date."""
+    layers = {name: LayerRow(7, 1024, size) for name in ("block0", "readout")}
+    history = History.of([replace(step_row(step), layers=layers).row() for step in range(1, 24)])
+    found = {"config": {"learner": {"memory": {"capacity": 10}}}, "path": str(tmp_path), "layers": {}}
+    assert [each.examples for each in forecasts(found, history)] == [None] * 4  # two caps, disk, memory
 
 
 def test_forecast_of_the_disk_counts_entries_and_tables(tmp_path):
