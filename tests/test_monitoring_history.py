@@ -216,7 +216,7 @@ def test_forecast_of_constant_growth_is_exact(tmp_path):
 
 @pytest.mark.parametrize("size", [25_600, 544_768, 323_584 + 2**40 // 3])
 def test_what_does_not_grow_reaches_nothing(tmp_path, size):
-    """Whatever its size: least squares of equal numbers give a slope of rounding, and with it an absurd date."""
+    """Whatever its size: least squares of equal numbers give a slope of rounding."""
     layers = {name: LayerRow(7, 1024, size) for name in ("block0", "readout")}
     history = History.of([replace(step_row(step), layers=layers).row() for step in range(1, 24)])
     found = {"config": {"learner": {"memory": {"capacity": 10}}}, "path": str(tmp_path), "layers": {}}
