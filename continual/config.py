@@ -1,6 +1,6 @@
 """The configuration of a run: read from presets, YAML files and `--set` overrides, and checked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import ConfigError, MissingDataError
+from ..stream.config import SOURCE_OPTIONS, StreamConfig, config_to_json
 from .config_errors import one_line
 from .run_config import CommitConfig, EvaluationConfig, RunConfig
 from .scenarios import scenario_phases
@@ -84,14 +85,36 @@ def parse_config(values: Mapping[str, Any]) -> RunConfig:
 
 
 def config_values(config: RunConfig) -> dict[str, Any]:
-    """A configuration as plain values, as `parse_config` takes them."""
+    """A configuration as plain values, as `parse_config` takes them.
+
+    The options of a source that no stream reads are left out where nobody has set them.
+    """
     values: dict[str, Any] = _RUN.dump_python(config, mode="json")
+    streams = list(_streams(values))
+    for source, options in SOURCE_OPTIONS.items():
+        unset = config_to_json(StreamConfig(source))[options]
+        if all(_unread(stream, source) and stream[options] == unset for stream in streams):
+            for stream in streams:
+                del stream[options]
     return values
 
 
 def config_yaml(config: RunConfig) -> str:
     """A configuration as YAML, as `read_config` takes it."""
     return yaml.safe_dump(config_values(config), sort_keys=False, allow_unicode=True)
+
+
+def _streams(values: Any) -> Iterator[dict[str, Any]]:
+    """The streams anywhere in a configuration: the run's, its phases', its tasks'."""
+    if isinstance(values, dict):
+        if values.keys() >= {"source", *SOURCE_OPTIONS.values()}:
+            yield values
+        for inner in values.values():
+            yield from _streams(inner)
+
+
+def _unread(stream: Mapping[str, Any], source: str) -> bool:
+    return source not in (stream["source"], (stream["drift"] or {}).get("source"))
 
 
 def _copy(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Presets: runs ready to start, each with the line that `lamina list` shows."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -177,7 +178,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset_values(name: str) -> dict[str, Any]:
-    """The configuration of a preset, unchecked.
+    """The configuration of a preset, unchecked; the caller's own, to be changed.
 
     Raises:
       ConfigError: no preset of that name.
@@ -186,4 +187,4 @@ def preset_values(name: str) -> dict[str, Any]:
         near = get_close_matches(name, PRESETS, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}?" if near else f"presets: {', '.join(PRESETS)}"
         raise ConfigError(f"unknown preset {name!r} (and no such YAML file); {hint}")
-    return {"name": name, **PRESETS[name].values}
+    return {"name": name, **deepcopy(dict(PRESETS[name].values))}

@@ -134,6 +134,10 @@ class StreamConfig:
         return {name: values[name] for name in _content_names()}
 
 
+SOURCE_OPTIONS = {"teacher_student": "teacher", "biography": "biography"}
+"""The options that only one source reads, by that source."""
+
+
 def config_to_json(config: StreamConfig) -> dict[str, Any]:
     """A config as plain JSON values."""
     values: dict[str, Any] = TypeAdapter(StreamConfig).dump_python(config, mode="json")

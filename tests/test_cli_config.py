@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -29,6 +30,30 @@ def test_presets_parse_and_survive_yaml(name: str) -> None:
     assert config.name == name
     assert parse_config(yaml.safe_load(config_yaml(config))) == config
     assert parse_config(json.loads(json.dumps(config_values(config)))) == config
+
+
+PEOPLE = {"biography": {"people": 5}}
+
+
+@pytest.mark.parametrize(
+    ("stream", "phase", "told"),
+    [
+        ({}, {}, set()),
+        (PEOPLE, {}, {"biography"}),  # somebody has set it
+        ({}, {"source": "biography"}, {"biography"}),
+        ({"drift": {"start": 3, "source": "teacher_student"}}, {}, {"teacher"}),
+        (PEOPLE, {"biography": {"people": 16_384}}, {"biography"}),  # as if nobody had, in one of its phases
+    ],
+)
+def test_options_of_a_source_that_nothing_reads_are_not_told(stream: Any, phase: Any, told: set[str]) -> None:
+    values = preset_values("digits-online")
+    values["stream"] |= stream
+    values["phases"] = {"one": {}, "two": {"stream": phase}}
+    config = parse_config(values)
+    found = config_values(config)
+    assert parse_config(found) == config
+    for each in (found["stream"], *(phase["stream"] for phase in found["phases"].values())):
+        assert each.keys() & {"teacher", "biography"} == told
 
 
 def test_print_config_is_a_configuration(tmp_path: Path) -> None:
