@@ -100,8 +100,8 @@ def _remarks(means: Means) -> list[str]:
             plain, replayed = found.get(f"{scenario}-{learner}"), found.get(f"{scenario}-{learner}-replay")
             if plain and replayed:
                 sentences.append(
-                    f"{scenario}, {learner}: with replay of a reservoir of 500, {replayed.mean:.1f} % instead "
-                    f"of {plain.mean:.1f} %."
+                    f"{scenario}, {learner}: replay of a reservoir of 500 makes {replayed.mean:.1f} % "
+                    f"of {plain.mean:.1f}."
                 )
     return sentences
 
