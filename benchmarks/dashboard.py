@@ -15,7 +15,7 @@ from typing import Any
 
 from lamina.continual import Run, parse_config
 from lamina.monitoring import Dashboard
-from lamina.monitoring.table import TABLE_NAME, read_table
+from lamina.monitoring.table import TABLE_NAME, last_step_row
 from pydantic_core import to_json
 
 from ._browser import CHROMIUM, Browser
@@ -58,7 +58,8 @@ def make_run(folder: Path, rows: int) -> None:
     """A run that learnt a little, and whose table then goes on."""
     with Run.create(parse_config(RUN), folder) as run:
         run.execute(quiet=True)
-    row = next(row for row in reversed(read_table(folder / TABLE_NAME)) if row["kind"] == "step")
+    row = last_step_row(folder / TABLE_NAME)
+    assert row is not None
     first, batch = row["step"] + 1, row["examples"] // row["step"]
     with open(folder / TABLE_NAME, "ab") as table:
         for step in range(first, first + rows):

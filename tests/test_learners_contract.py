@@ -107,10 +107,8 @@ def float64() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(
-    ("name", "task"),
-    [(name, task) for name in LEARNING for task in TASKS if task == "classification" or name in SMALLEST],
-)
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("name", LEARNING)
 def test_saved_and_loaded_at_every_step_equals_never_stopping(name: str, task: str, tmp_path: Path) -> None:
     """And outputs are as wide as the task says, finite, and those that `predict` gives before the update."""
     subject, batches = learner(name, task), stream(task)
@@ -136,10 +134,10 @@ def test_saved_and_loaded_at_every_step_equals_never_stopping(name: str, task: s
 @pytest.mark.parametrize("name", LEARNING)
 def test_an_update_depends_on_the_state_and_the_batch_alone(name: str) -> None:
     """Predicting, and other states of the same learner, leave no trace; programs are one per capacity."""
-    subject, batches = fresh(name), stream(steps=3)
+    subject, batches = fresh(name), stream()
     state, other = subject.init(jax.random.key(0)), subject.init(jax.random.key(0))
     capacities = set()
-    for batch, elsewhere in zip(batches, stream(seed=1, steps=3), strict=True):
+    for batch, elsewhere in zip(batches, stream(seed=1), strict=True):
         capacities |= {
             tuple(memory.database.capacity for memory in each.memories.values()) for each in (state, other)
         }
@@ -164,7 +162,7 @@ def test_answers_are_as_wide_as_the_declared_classes(name: str) -> None:
     subject, [batch] = learner(name), stream(steps=1)
     batch = batch._replace(y=np.full(B, 2))
     state, first = subject.update(subject.init(jax.random.key(0)), batch)
-    for _ in range(3):
+    for _ in range(8):
         state, last = subject.update(state, batch)
     assert np.asarray(last.outputs).shape == (B, 3)
     assert np.mean(last.losses) < np.mean(first.losses)

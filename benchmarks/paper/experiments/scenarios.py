@@ -100,8 +100,8 @@ def _remarks(means: Means) -> list[str]:
             plain, replayed = found.get(f"{scenario}-{learner}"), found.get(f"{scenario}-{learner}-replay")
             if plain and replayed:
                 sentences.append(
-                    f"{scenario}, {learner}: replay of a reservoir of 500 makes {replayed.mean:.1f} % "
-                    f"of {plain.mean:.1f}."
+                    f"{scenario}, {learner}: {replayed.mean:.1f} % with replay of a reservoir of 500, "
+                    f"{plain.mean:.1f} without."
                 )
     return sentences
 
