@@ -33,7 +33,7 @@ from .what_if import what_if
 if TYPE_CHECKING:
     from .run import Run
 
-_WEIGH_SHARE = 0.003  # of the time, for looking at all entries' weights while Prometheus is served
+WEIGH_SHARE = 0.003  # of the time, for looking at all entries' weights while Prometheus is served
 
 
 class Loop:
@@ -246,7 +246,7 @@ class Loop:
     def _weigh(self) -> None:
         """Shows the effective weights of all entries, as often as takes a small share of the time."""
         begin = time.perf_counter()
-        if self._run.recorder.watched and begin - self._weighed_at > self._weigh_seconds / _WEIGH_SHARE:
+        if self._run.recorder.watched and begin - self._weighed_at > self._weigh_seconds / WEIGH_SHARE:
             for layer, memory in self._run.state.memories.items():
                 self._run.recorder.weights(layer, effective_weights(memory))
             self._weighed_at = time.perf_counter()

@@ -1,6 +1,7 @@
 """What a run shows while it lasts, beside its table: distances, weights, lag, time of pruning, failures."""
 
 import json
+import math
 import threading
 import time
 import urllib.request
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lamina.continual import Run, parse_config, read_config
+from lamina.continual import Run, loop, parse_config, read_config
 from lamina.continual.effective import effective_weights
 from lamina.continual.finite import DivergedError
 from lamina.continual.watching import Watching
@@ -49,7 +50,8 @@ def config(tmp_path: Path) -> Path:
     return write_config(tmp_path / "config.yaml", log=str(log), learner=CAPPED)
 
 
-def test_a_run_shows_what_it_measures(config: Path, tmp_path: Path) -> None:
+def test_a_run_shows_what_it_measures(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "WEIGH_SHARE", math.inf)  # entries are weighed with every row
     run_dir = tmp_path / "run"
     with Run.create(parse_config(read_config(config)), run_dir, metrics_port=0) as run:
         run.execute(9, quiet=True)
