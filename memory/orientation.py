@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from .kernels import Kernel, Pairs, Slopes
+from .native import combine
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Orientation:
 
     def combine(self, scores: jax.Array, rows: jax.Array) -> jax.Array:
         """Rows [n, F] added up with scores as their factors, [B, F]."""
-        return scores @ rows if self.queries_first else scores.T @ rows
+        return scores @ rows if self.queries_first else combine(scores, rows)
 
     def spread(self, scores: jax.Array, numbers: jax.Array) -> jax.Array:
         """Rows of the queries [B, F] added up with scores as their factors, [n, F]."""

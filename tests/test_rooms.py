@@ -9,11 +9,12 @@ import lamina
 import pytest
 
 ROOT = Path(lamina.__file__).resolve().parent
-GROUND = {"errors", "durable"}
+GROUND = {"errors", "durable", "caches"}
 ROOMS = {"stream", "memory", "learners", "monitoring", "continual"}
 ALLOWED = {
     "errors": set[str](),
     "durable": {"errors"},
+    "caches": set[str](),
     "stream": GROUND,
     "memory": GROUND,
     "learners": GROUND | {"memory"},

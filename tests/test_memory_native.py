@@ -1,0 +1,146 @@
+"""The product of our own: right for every shape, the same in every place, and dispensable."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+from lamina.memory import native
+from lamina.memory.native import combine, problem
+from memory_reference import KERNELS, KernelCase, random_memory, run
+
+needs_compiler = pytest.mark.skipif(problem() is not None, reason=str(problem()))
+
+
+@pytest.fixture(autouse=True)
+def however_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few numbers, they are worth a call."""
+    monkeypatch.setattr(native, "LEAST_NUMBERS", 1)
+
+
+def drawn(n: int, batch: int, width: int) -> tuple[jax.Array, jax.Array]:
+    draw = np.random.default_rng((n, batch, width))
+    scores, rows = draw.standard_normal((n, batch), np.float32), draw.standard_normal((n, width), np.float32)
+    return jnp.asarray(scores), jnp.asarray(rows)
+
+
+def is_ours(scores: jax.Array, rows: jax.Array) -> bool:
+    return "lamina_combine" in jax.jit(lambda s, r: combine(s, r)).lower(scores, rows).as_text()
+
+
+@needs_compiler
+@pytest.mark.parametrize("batch", [*range(1, 18), 31, 40])
+@pytest.mark.parametrize("n", [1, 33, 257, 2049])
+def test_sums_of_every_shape(n: int, batch: int) -> None:
+    """Against float64, within what sums of float32 lose where 32 numbers are added up, then their sums."""
+    for width in (1, 16, 31, 32, 50):
+        scores, rows = drawn(n, batch, width)
+        exact, sizes = (
+            prepare(np.asarray(scores, np.float64)).T @ prepare(np.asarray(rows, np.float64))
+            for prepare in (np.positive, np.abs)
+        )
+        additions = min(n, 32) + n / 32 + 8
+        bound = additions * np.finfo(np.float32).eps / 2 * sizes
+        assert np.all(np.abs(np.asarray(combine(scores, rows)) - exact) <= bound), width
+
+
+@needs_compiler
+def test_it_is_ours_where_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, rows = drawn(64, 4, 32)
+    assert is_ours(scores, rows)
+    with jax.enable_x64(True):
+        assert not is_ours(scores.astype(jnp.float64), rows.astype(jnp.float64))
+    monkeypatch.setattr(native, "LEAST_NUMBERS", rows.size + 1)
+    assert not is_ours(scores, rows)
+
+
+@needs_compiler
+def test_the_same_to_the_last_bit_whoever_shares_the_threads() -> None:
+    scores, rows = drawn(5000, 16, 100)
+    expected = np.asarray(combine(scores, rows))
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(lambda _: np.asarray(combine(scores, rows)), range(64)):
+            np.testing.assert_array_equal(found, expected)
+
+
+@needs_compiler
+def test_nan_is_not_hidden() -> None:
+    scores, rows = drawn(300, 3, 20)
+    found = combine(scores.at[7, 1].set(jnp.nan), rows)
+    np.testing.assert_array_equal(np.isnan(found), np.broadcast_to([[False], [True], [False]], (3, 20)))
+
+
+@needs_compiler
+def test_inside_what_jax_makes_of_functions() -> None:
+    scores, rows = drawn(96, 5, 20)
+    expected = np.asarray(scores.T @ rows)
+    parts = scores.reshape(3, 32, 5), rows.reshape(3, 32, 20)
+    _, scanned = jax.lax.scan(lambda carry, part: (carry, combine(*part)), 0, parts)
+    mesh = jax.make_mesh((4,), ("entries",), axis_types=(jax.sharding.AxisType.Auto,))
+    whole, cut = PartitionSpec(), PartitionSpec("entries")
+    spread = jax.shard_map(
+        lambda s, r: jax.lax.psum(combine(s, r), "entries"), mesh=mesh, in_specs=(cut, cut), out_specs=whole
+    )
+    for found in (scanned.sum(axis=0), jax.vmap(combine)(*parts).sum(axis=0), jax.jit(spread)(scores, rows)):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", KERNELS, ids=str)
+def test_retrieval_and_its_gradients(case: KernelCase) -> None:
+    memory, draw = random_memory((40, 5), 3, dead=0.2), np.random.default_rng(7)
+    queries, cotangent = draw.normal(size=(6, 3)), draw.normal(size=(6, 2))
+    single = run(case, memory.astype(np.float32), np.float32(queries), np.float32(cotangent))
+    with jax.enable_x64(True):
+        double = run(case, memory, queries, cotangent)
+    for found, expected in zip([single[0], *single[1]], [double[0], *double[1]], strict=True):
+        if expected is not None and found is not None:
+            assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [
+        ("no-such-compiler", "there is no C++ compiler no-such-compiler"),
+        ("sh -c 'echo error: not today >&2; exit 1'", "sh cannot compile combine.cc: error: not today"),
+        ("true", "combine.cc cannot be compiled: [Errno 2]"),  # says that all is well, and leaves no file
+    ],
+)
+def test_without_a_compiler_xla_does_it(
+    compiler: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", compiler)
+    problem.cache_clear()
+    try:
+        with caplog.at_level("INFO"):
+            scores, rows = drawn(100, 4, 20)
+            assert not is_ours(scores, rows)
+            np.testing.assert_array_equal(combine(scores, rows), scores.T @ rows)
+    finally:
+        problem.cache_clear()
+    [line] = {record.getMessage() for record in caplog.records if record.name == native.__name__}
+    assert said in line
+    assert "XLA's products are used" in line
+    assert [*tmp_path.rglob("*.so")] == []
+
+
+@needs_compiler
+def test_processes_that_compile_at_once_both_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    code = "from lamina.memory.native import problem; print(problem())"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    assert [process.communicate()[0].strip() for process in processes] == ["None", "None"]
+    [library] = (tmp_path / "lamina" / "native").iterdir()
+    assert library.suffix == ".so"
