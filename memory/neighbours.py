@@ -184,7 +184,7 @@ def _in_block(
     way = plan.orientation
     norms = jnp.sum(queries * queries, axis=1)
 
-    def step(best: tuple[jax.Array, jax.Array], chunk: tuple[jax.Array, ...], _: None) -> tuple[Any, None]:
+    def step(best: tuple[jax.Array, jax.Array], chunk: tuple[jax.Array, ...]) -> tuple[Any, None]:
         keys, key_norms, chosen, rows = chunk
         scores = score(way.pairs(way.products(keys, queries), norms, key_norms))
         scores = jnp.where(way.across_entries(chosen), scores, -jnp.inf)

@@ -1,8 +1,10 @@
-"""How retrieval reads a block: which way round its scores lie, how many entries at a time, and what is kept.
+"""How retrieval reads a block: which way round its scores lie, and how many entries at a time.
 
 A block is read whole, or in chunks of equal size and a shorter last one. Whole blocks suit few queries and
-wide keys: reading the keys is what takes the time, and a chunk is a copy of its keys. Chunks suit many
-queries and narrow keys: there the scores are what is large, and those of a chunk stay in the cache.
+wide keys: reading the keys is what takes the time, and a chunk is a copy of its keys. Their scores are kept
+for the backward pass. Chunks suit many queries and narrow keys: there the scores are what is large. Those of
+a chunk stay in the cache, and are computed again for the backward pass, which takes less time than keeping
+them.
 """
 
 from collections.abc import Callable
@@ -16,11 +18,11 @@ from .orientation import ENTRIES_FIRST, QUERIES_FIRST, Orientation
 
 SCORES_BUDGET_BYTES = 2**28  # of one retrieval, by default
 
-_CHUNK_BYTES = 2**19  # scores of one chunk
+_CHUNK_BYTES = {ENTRIES_FIRST: 2**21, QUERIES_FIRST: 2**19}  # scores of one chunk
 _LEAST_CHUNK = 256  # entries: with fewer, adding up the chunks' answers counts
-_FEW_QUERIES = 32
+_FEW_QUERIES = 16
 _CHUNKED_FROM = 1 / 4  # queries per number of an entry
-_RECOMPUTED_FROM = 1
+_MANY_QUERIES = 512
 _WORKING = 6  # arrays of scores alive at once in the backward pass of a chunk, as XLA compiles it
 
 
@@ -29,8 +31,7 @@ class Plan:
     """How to read the blocks of a database."""
 
     orientation: Orientation
-    chunk: int | None  # entries scored at once; None: all of a block
-    saves: bool  # whether the backward pass gets the scores of the forward pass, or computes them again
+    chunk: int | None  # entries scored at once; None: all of a block, and their scores are kept
 
 
 def plan_reading(
@@ -39,18 +40,19 @@ def plan_reading(
     """Chooses a plan from shapes alone.
 
     Measured with RBF on two x86 cores with AVX-512 (L2 of 2 MiB each), forward and backward, in ms; width is
-    D = F. Where chunks won or lost depended on B / (D + F) alone:
+    D = F. Whether chunks won depended on B / (D + F) alone:
 
-        entries   width      B   whole, saved      chunks, saved   chunks, computed again
-                               [N, B]   [B, N]         [B, n]           [B, n]
-          6,144    3072     64    155      135            233              230
-         16,384     784     16     33       39             62                -
-          8,192     784    256    140      112            131              161
-         16,384     256    128     67       81             56               61
-         65,536      64     16     17       14             25                -
-         65,536      64     64     80       89             53               53
-         16,384      64    256    114       84             42               36
-         16,384      64   1024    564      693            214              115
+        entries   width      B   whole, saved        chunks, computed again
+                               [N, B]   [B, N]   [n, B] 2 MiB   [B, n] 512 KiB
+          8,192     784    256     90       93            134              116
+         25,000    3072     64    276      308              -                -
+         65,536      64     16      8        9             15               15
+         65,536      64     32     25       24             20               28
+         65,536      64     64     49       51             36               48
+      1,000,000      64     64      -        -            532              747
+         16,384     256    128     43       38             39               50
+         16,384      64    256     46       26             29               31
+         16,384      64   1024      -        -            140              105
 
     Args:
       entries: slots of all blocks on one device, N.
@@ -60,43 +62,36 @@ def plan_reading(
       kept: arrays of scores that the backward pass wants of the forward pass.
       budget_bytes: most bytes of scores at any time.
     """
-    orientation = ENTRIES_FIRST if batch <= _FEW_QUERIES else QUERIES_FIRST
     per_entry, whole = batch * itemsize, entries * batch * itemsize
     narrow = batch > _FEW_QUERIES and batch >= _CHUNKED_FROM * width
+    orientation = QUERIES_FIRST if narrow and batch > _MANY_QUERIES else ENTRIES_FIRST
     if not narrow and (kept + _WORKING) * whole <= budget_bytes:
-        return Plan(orientation, None, saves=True)
+        return Plan(orientation, None)
     # A chunk is a copy of its entries, which counts too.
     working = _WORKING * per_entry + width * itemsize
     chunk = max(1, budget_bytes // working)
     if narrow:
-        chunk = min(chunk, max(_LEAST_CHUNK, _CHUNK_BYTES // per_entry))
-    saves = batch < _RECOMPUTED_FROM * width and kept * whole + chunk * working <= budget_bytes
-    return Plan(orientation, min(chunk, entries), saves)
+        chunk = min(chunk, max(_LEAST_CHUNK, _CHUNK_BYTES[orientation] // per_entry))
+    return Plan(orientation, min(chunk, entries))
 
 
 def over_chunks(
-    function: Callable[[Any, Any, Any], tuple[Any, Any]],
-    first: Any,
-    rows: Any,
-    chunk: int | None,
-    given: list[Any] | None = None,
+    function: Callable[[Any, Any], tuple[Any, Any]], first: Any, rows: Any, chunk: int | None
 ) -> tuple[Any, list[Any]]:
-    """Runs `carry, result = function(carry, part of rows, given)` over the chunks of a block, in order.
+    """Runs `carry, result = function(carry, part of rows)` over the chunks of a block, in order.
 
     Args:
       function: what is done with a chunk.
       first: the carry at the start.
       rows: arrays [n, …].
-      chunk: rows of a chunk; None: all at once.
-      given: what an earlier `over_chunks` of the same rows returned, if its results are wanted.
+      chunk: rows of a chunk; None: all at once, whatever their shapes.
 
     Returns:
       The last carry, and the results: one item for the equal chunks, stacked, and one for a shorter rest.
     """
     carry, results = first, []
-    for number, stretch in enumerate(_stretches(_length(rows), chunk)):
-        known = None if given is None else given[number]
-        carry, result = _over_stretch(function, carry, rows, stretch, known)
+    for stretch in _stretches(_length(rows), chunk):
+        carry, result = _over_stretch(function, carry, rows, stretch)
         results.append(result)
     return carry, results
 
@@ -125,14 +120,14 @@ def _stretches(rows: int, chunk: int | None) -> list[_Stretch]:
 
 
 def _over_stretch(
-    function: Callable[[Any, Any, Any], tuple[Any, Any]], carry: Any, rows: Any, stretch: _Stretch, given: Any
+    function: Callable[[Any, Any], tuple[Any, Any]], carry: Any, rows: Any, stretch: _Stretch
 ) -> tuple[Any, Any]:
     def once(carry: Any, part: Any) -> tuple[Any, Any]:
-        carry, result = function(carry, part, jax.tree.map(lambda x: x[0], given))
+        carry, result = function(carry, part)
         return carry, jax.tree.map(lambda x: x[None], result)
 
-    def step(carry: Any, at: tuple[jax.Array, Any]) -> tuple[Any, Any]:
-        return function(carry, part(at[0]), at[1])
+    def step(carry: Any, start: jax.Array) -> tuple[Any, Any]:
+        return function(carry, part(start))
 
     def part(start: jax.Array) -> Any:
         return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, stretch.size), rows)
@@ -144,7 +139,7 @@ def _over_stretch(
     carry, starts = jax.lax.optimization_barrier((carry, starts))
     if stretch.times == 1:
         return once(carry, part(starts[0]))
-    return jax.lax.scan(step, carry, (starts, given))
+    return jax.lax.scan(step, carry, starts)
 
 
 def _length(rows: Any) -> int:

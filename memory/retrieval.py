@@ -139,7 +139,7 @@ def _forward(
     coefficients: tuple[Coefficients, ...],
     queries: jax.Array,
 ) -> tuple[tuple[jax.Array, jax.Array | None], Any]:
-    whole, saved = _read(reading, entries, coefficients, queries, saves=reading.plan.saves)
+    whole, saved = _read(reading, entries, coefficients, queries, saves=reading.plan.chunk is None)
     return (finish(whole), log_normaliser(whole)), (entries, coefficients, queries, saved, whole)
 
 
@@ -151,12 +151,12 @@ def _read(
     *,
     saves: bool,
 ) -> tuple[Partial, Any]:
-    """What all entries say, and per block the chunks' scores if they are to be saved."""
+    """What all entries say, and per block its scores if they are to be saved (else None)."""
     kernel, plan, way = reading.kernel, reading.plan, reading.plan.orientation
     share = least_share(kernel)
 
     def part(rows: Any, queries: jax.Array) -> tuple[Partial, Any]:
-        def add(sum_: Partial, chunk: Any, _: None) -> tuple[Partial, Scores | None]:
+        def add(sum_: Partial, chunk: Any) -> tuple[Partial, Scores | None]:
             entries, coefficients = chunk
             scores = score(kernel, entries, queries, way)
             answer = partial_answer(entries, coefficients, scores, way, share)
@@ -167,7 +167,7 @@ def _read(
         saved = []
         for block in zip(*rows, strict=True):
             whole, kept = over_chunks(add, whole, block, plan.chunk)
-            saved.append(kept)
+            saved.append(jax.tree.map(lambda x: x[0], kept[0]) if saves else None)
         return merge_devices(reading.shards, whole), saved
 
     found: tuple[Partial, Any] = reading.shards.spread(part, (entries, coefficients), queries, (False, True))
@@ -182,8 +182,8 @@ def _backward(reading: _Reading, residuals: Any, gradients_: tuple[jax.Array, An
     def part(rows: Any, known: Any) -> tuple[jax.Array, Any]:
         queries, back = known
 
-        def add(sum_: jax.Array, chunk: Any, scores: Scores | None) -> tuple[jax.Array, Any]:
-            entries, coefficients = chunk
+        def add(sum_: jax.Array, chunk: Any) -> tuple[jax.Array, Any]:
+            entries, coefficients, scores = chunk
             if scores is None:
                 scores = score(kernel, entries, queries, way)
             found = gradients(
@@ -192,8 +192,8 @@ def _backward(reading: _Reading, residuals: Any, gradients_: tuple[jax.Array, An
             return sum_ + found.queries, found.entries
 
         by_queries, by_entries = jnp.zeros_like(queries), []
-        for e, c, kept in zip(*rows, strict=True):
-            by_queries, found = over_chunks(add, by_queries, (e, c), plan.chunk, kept)
+        for block in zip(*rows, strict=True):
+            by_queries, found = over_chunks(add, by_queries, block, plan.chunk)
             by_entries.append(unchunk(found))
         return reading.shards.total(by_queries), tuple(by_entries)
 

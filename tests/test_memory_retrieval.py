@@ -42,16 +42,17 @@ MEMORIES = {
 every_memory = pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES.keys())
 
 PLANS = {
-    "as chosen": None,  # for so little: blocks whole, entries first, scores saved
-    "chunks of 4, queries first, computed again": Plan(QUERIES_FIRST, 4, saves=False),
+    "as chosen": None,  # for so little: blocks whole, entries first
+    "chunks of 4, queries first": Plan(QUERIES_FIRST, 4),
 }
 
 
 OTHER_PLANS = (
-    Plan(ENTRIES_FIRST, 1, saves=True),
-    Plan(ENTRIES_FIRST, 4, saves=False),
-    Plan(QUERIES_FIRST, 3, saves=True),
-    Plan(QUERIES_FIRST, 100, saves=False),
+    Plan(ENTRIES_FIRST, 1),
+    Plan(ENTRIES_FIRST, 4),
+    Plan(QUERIES_FIRST, 3),
+    Plan(QUERIES_FIRST, 100),
+    Plan(QUERIES_FIRST, None),
 )
 Run = Callable[..., tuple[np.ndarray, list[np.ndarray | None]]]
 

@@ -33,7 +33,7 @@ MEMORIES = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def draw() -> np.random.Generator:
     return np.random.default_rng(0)
 
@@ -70,7 +70,7 @@ def test_rows_lie_on_their_devices(devices: int) -> None:
     assert max(balance) - min(balance) <= 1
 
 
-CHUNKED = Plan(QUERIES_FIRST, 3, saves=True)  # of 4 to 8 rows of a block on a device
+CHUNKED = Plan(QUERIES_FIRST, 3)  # of 4 to 8 rows of a block on a device
 
 
 @pytest.mark.parametrize("devices", [2, 4, 8])
@@ -79,15 +79,14 @@ def test_retrieval_equals_one_device(case: KernelCase, devices: int, draw: np.ra
     queries = jnp.asarray(draw.normal(size=(BATCH, FEATURES)), jnp.float32)
     found = [answers(case, filled(Shards.over(n), 37, case.kernel.normalised), queries) for n in (1, devices)]
     for expected, spread in zip(*found, strict=True):
-        np.testing.assert_allclose(spread, expected, rtol=2e-4, atol=2e-5)
+        np.testing.assert_allclose(spread, expected, rtol=2e-4, atol=1e-5 * max(1, np.abs(expected).max()))
 
 
-@pytest.mark.parametrize("saves", [True, False])
 @pytest.mark.parametrize("case", KERNELS, ids=str)
-def test_chunks_on_devices_equal_one_device(case: KernelCase, saves: bool, draw: np.random.Generator) -> None:
+def test_chunks_on_devices_equal_one_device(case: KernelCase, draw: np.random.Generator) -> None:
     queries = jnp.asarray(draw.normal(size=(BATCH, FEATURES)), jnp.float32)
     expected = answers(case, filled(ONE_DEVICE, 37, case.kernel.normalised), queries)
-    with following(replace(CHUNKED, saves=saves)):
+    with following(CHUNKED):
         found = answers(case, filled(Shards.over(4), 37, case.kernel.normalised), queries)
     for one, spread in zip(expected, found, strict=True):
         np.testing.assert_allclose(spread, one, rtol=2e-4, atol=1e-4 * np.abs(one).max())
