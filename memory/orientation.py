@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from .kernels import Kernel, Pairs, Slopes
-from .native import combine
+from .native import combine, inner_products
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Orientation:
 
     def products(self, rows: jax.Array, queries: jax.Array) -> jax.Array:
         """Inner products of rows [n, D] and queries [B, D]."""
-        return queries @ rows.T if self.queries_first else rows @ queries.T
+        return queries @ rows.T if self.queries_first else inner_products(rows, queries)
 
     def combine(self, scores: jax.Array, rows: jax.Array) -> jax.Array:
         """Rows [n, F] added up with scores as their factors, [B, F]."""

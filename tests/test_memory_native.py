@@ -1,7 +1,8 @@
-"""The product of our own: right for every shape, the same in every place, and dispensable."""
+"""The products of our own: right for every shape, the same in every place, and dispensable."""
 
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 from lamina.memory import native
-from lamina.memory.native import combine, problem
+from lamina.memory.native import combine, inner_products, problem
 from memory_reference import KERNELS, KernelCase, random_memory, run
 
 needs_compiler = pytest.mark.skipif(problem() is not None, reason=str(problem()))
@@ -20,7 +21,10 @@ needs_compiler = pytest.mark.skipif(problem() is not None, reason=str(problem())
 @pytest.fixture(autouse=True)
 def however_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few numbers, they are worth a call."""
-    monkeypatch.setattr(native, "LEAST_NUMBERS", 1)
+    for name in ("LEAST_NUMBERS", "UNCACHED_NUMBERS"):
+        monkeypatch.setattr(native, name, 1)
+    for name in ("WIDTHS", "BATCHES"):
+        monkeypatch.setattr(native, name, range(33))
 
 
 def drawn(n: int, batch: int, width: int) -> tuple[jax.Array, jax.Array]:
@@ -29,34 +33,56 @@ def drawn(n: int, batch: int, width: int) -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(scores), jnp.asarray(rows)
 
 
-def is_ours(scores: jax.Array, rows: jax.Array) -> bool:
-    return "lamina_combine" in jax.jit(lambda s, r: combine(s, r)).lower(scores, rows).as_text()
+def is_ours(product: Callable[..., jax.Array], *arguments: jax.Array) -> bool:
+    return "lamina_" in jax.jit(lambda *arguments: product(*arguments)).lower(*arguments).as_text()
+
+
+def exact(left: jax.Array, right: jax.Array) -> tuple[np.ndarray, np.ndarray]:
+    """The product leftᵀ · right in float64, and that of the sizes of all numbers."""
+    left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
+    return left.T @ right, np.abs(left).T @ np.abs(right)
 
 
 @needs_compiler
 @pytest.mark.parametrize("batch", [*range(1, 18), 31, 40])
 @pytest.mark.parametrize("n", [1, 33, 257, 2049])
-def test_sums_of_every_shape(n: int, batch: int) -> None:
+def test_combinations_of_every_shape(n: int, batch: int) -> None:
     """Against float64, within what sums of float32 lose where 32 numbers are added up, then their sums."""
     for width in (1, 16, 31, 32, 50):
         scores, rows = drawn(n, batch, width)
-        exact, sizes = (
-            prepare(np.asarray(scores, np.float64)).T @ prepare(np.asarray(rows, np.float64))
-            for prepare in (np.positive, np.abs)
-        )
+        expected, sizes = exact(scores, rows)
         additions = min(n, 32) + n / 32 + 8
         bound = additions * np.finfo(np.float32).eps / 2 * sizes
-        assert np.all(np.abs(np.asarray(combine(scores, rows)) - exact) <= bound), width
+        assert np.all(np.abs(np.asarray(combine(scores, rows)) - expected) <= bound), width
 
 
 @needs_compiler
-def test_it_is_ours_where_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    scores, rows = drawn(64, 4, 32)
-    assert is_ours(scores, rows)
+@pytest.mark.parametrize("batch", [1, 9, 15, 16, 17, 31, 32])
+@pytest.mark.parametrize("n", [1, 5, 6, 259, 1030])
+def test_inner_products_of_every_shape(n: int, batch: int) -> None:
+    """Against float64, within what two or four sums of float32 lose that are then added up."""
+    for width in (1, 15, 16, 17, 32):
+        rows, queries = drawn(width, n, batch)
+        expected, sizes = exact(rows, queries)
+        bound = (width / 2 + 4) * np.finfo(np.float32).eps / 2 * sizes
+        assert is_ours(inner_products, rows.T, queries.T)
+        assert np.all(np.abs(np.asarray(inner_products(rows.T, queries.T)) - expected) <= bound), width
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("product", "least"), [(combine, "LEAST_NUMBERS"), (inner_products, "UNCACHED_NUMBERS")]
+)
+def test_ours_where_it_is_worth_it(
+    product: Callable[..., jax.Array], least: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = drawn(24, 4, 32) if product is combine else [x.T for x in drawn(32, 24, 4)]
+    rows = pair[1] if product is combine else pair[0]
+    assert is_ours(product, *pair)
     with jax.enable_x64(True):
-        assert not is_ours(scores.astype(jnp.float64), rows.astype(jnp.float64))
-    monkeypatch.setattr(native, "LEAST_NUMBERS", rows.size + 1)
-    assert not is_ours(scores, rows)
+        assert not is_ours(product, *(x.astype(jnp.float64) for x in pair))
+    monkeypatch.setattr(native, least, rows.size + 1)
+    assert not is_ours(product, *pair)
 
 
 @needs_compiler
@@ -107,8 +133,8 @@ def test_retrieval_and_its_gradients(case: KernelCase) -> None:
     ("compiler", "said"),
     [
         ("no-such-compiler", "there is no C++ compiler no-such-compiler"),
-        ("sh -c 'echo error: not today >&2; exit 1'", "sh cannot compile combine.cc: error: not today"),
-        ("true", "combine.cc cannot be compiled: [Errno 2]"),  # says that all is well, and leaves no file
+        ("sh -c 'echo error: not today >&2; exit 1'", "sh cannot compile products.cc: error: not today"),
+        ("true", "products.cc cannot be compiled: [Errno 2]"),  # says that all is well, and leaves no file
     ],
 )
 def test_without_a_compiler_xla_does_it(
@@ -124,7 +150,7 @@ def test_without_a_compiler_xla_does_it(
     try:
         with caplog.at_level("INFO"):
             scores, rows = drawn(100, 4, 20)
-            assert not is_ours(scores, rows)
+            assert not is_ours(combine, scores, rows)
             np.testing.assert_array_equal(combine(scores, rows), scores.T @ rows)
     finally:
         problem.cache_clear()

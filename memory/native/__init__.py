@@ -1,9 +1,9 @@
-"""scoresᵀ · rows on a CPU by a function of Lamina's own: the one product of retrieval that XLA is slow at.
+"""Products of retrieval by functions of Lamina's own, where those of XLA are slow on a CPU.
 
-For few queries and wide rows XLA takes three times as long as reading the rows does, the function of
-`combine.cc` 1.3 times (`benchmarks.retrieval`). It is compiled by the machine's C++ compiler when first
-wanted and kept in the user's cache. Where there is no compiler, XLA's product is used: slower, and the same
-but for rounding.
+For few queries XLA takes three times as long for scoresᵀ · rows as reading the rows does, the function of
+`products.cc` 1.3 times; for inner products with short rows that no cache holds twice as long, ours 1.4 times
+(`benchmarks.retrieval`). They are compiled by the machine's C++ compiler when first wanted and kept in the
+user's cache. Where there is no compiler, XLA's products are used: slower, and the same but for rounding.
 """
 
 import ctypes
@@ -25,64 +25,77 @@ import jax.numpy as jnp
 
 from ...caches import cache_folder
 
-_TARGET = "lamina_combine"
-_SOURCE = Path(__file__).with_name("combine.cc")
+_SOURCE = Path(__file__).with_name("products.cc")
 _FLAGS = ("-O3", "-std=c++17", "-march=native", "-shared", "-fPIC", "-w")
-LEAST_NUMBERS = 2**16  # of the rows: with fewer, neither product takes longer than what is around it
-_PATIENCE = 120  # seconds for the compiler, which takes 4
+_TARGETS = _INNER_PRODUCTS, _COMBINE = "lamina_products", "lamina_combine"
+_PATIENCE = 120  # seconds for the compiler, which takes 5
+
+# Where ours are faster, as measured on two x86 cores with AVX-512.
+LEAST_NUMBERS = 2**16  # of the rows, for `combine`
+UNCACHED_NUMBERS = 2**25  # of the rows, for `inner_products`
+WIDTHS = range(256, 1001)  # numbers of a row, for `inner_products`
+BATCHES = range(9, 33)  # queries, for `inner_products`, which takes no more
 _log = logging.getLogger(__name__)
 
 
+def inner_products(rows: jax.Array, queries: jax.Array) -> jax.Array:
+    """The inner products of rows [n, D] and of a few queries [B, D], [n, B]."""
+    slow = rows.size >= UNCACHED_NUMBERS and rows.shape[1] in WIDTHS and len(queries) in BATCHES
+    return _product(_INNER_PRODUCTS, lambda rows, queries: rows @ queries.T, rows, queries, worthwhile=slow)
+
+
 def combine(scores: jax.Array, rows: jax.Array) -> jax.Array:
-    """Rows added up with scores as their factors, scoresᵀ · rows.
+    """Rows [n, F] added up with the scores [n, B] of a few queries as their factors, [B, F]."""
+    slow = rows.size >= LEAST_NUMBERS
+    return _product(_COMBINE, lambda scores, rows: scores.T @ rows, scores, rows, worthwhile=slow)
 
-    Args:
-      scores: [n, B], for few queries B.
-      rows: [n, F].
 
-    Returns:
-      [B, F]. On a CPU in float32 every sum is added up in an order that depends on n alone.
-    """
+def _product(
+    target: str,
+    by_xla: Callable[[jax.Array, jax.Array], jax.Array],
+    left: jax.Array,
+    right: jax.Array,
+    *,
+    worthwhile: bool,
+) -> jax.Array:
+    """What `by_xla` returns; by our function where that is worthwhile and there: on a CPU, in float32."""
 
-    def by_xla(scores: jax.Array, rows: jax.Array) -> jax.Array:
-        return scores.T @ rows
+    def by_own(left: jax.Array, right: jax.Array) -> jax.Array:
+        out = jax.eval_shape(by_xla, left, right)
+        call: Callable[..., jax.Array] = jax.ffi.ffi_call(target, out, vmap_method="sequential")
+        return call(left, right)
 
-    def by_own(scores: jax.Array, rows: jax.Array) -> jax.Array:
-        out = jax.eval_shape(by_xla, scores, rows)
-        call: Callable[..., jax.Array] = jax.ffi.ffi_call(_TARGET, out, vmap_method="sequential")
-        return call(scores, rows)
-
-    worthwhile = rows.size >= LEAST_NUMBERS and scores.dtype == rows.dtype == jnp.float32
-    if not (worthwhile and problem() is None):
-        return by_xla(scores, rows)
-    out: jax.Array = jax.lax.platform_dependent(scores, rows, cpu=by_own, default=by_xla)
+    if not worthwhile or not left.dtype == right.dtype == jnp.float32 or problem() is not None:
+        return by_xla(left, right)
+    out: jax.Array = jax.lax.platform_dependent(left, right, cpu=by_own, default=by_xla)
     return out
 
 
 @cache
 def problem() -> str | None:
-    """Why there is no function of our own in this process, in a line; None where there is one.
+    """Why there are no functions of our own in this process, in a line; None where there are.
 
-    Compiles it where that has not been done on this machine.
+    Compiles them where that has not been done on this machine.
     """
     try:
-        function = getattr(ctypes.CDLL(str(_library())), _TARGET)
+        library = ctypes.CDLL(str(_library()))
     except (OSError, subprocess.SubprocessError) as error:
         reason = _reason(error)
         _log.info("%s; XLA's products are used, which take longer for few queries", reason)
         return reason
-    jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(function), platform="cpu")
+    for target in _TARGETS:
+        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, target)), platform="cpu")
     return None
 
 
 def _library() -> Path:
-    """The compiled function, which is compiled unless it lies in the cache."""
+    """The compiled functions, which are compiled unless they lie in the cache."""
     folder = cache_folder("native")
     if folder is None:
-        raise OSError("the user has no home to keep a compiled function in")
+        raise OSError("the user has no home to keep compiled functions in")
     command = [*shlex.split(os.environ.get("CXX", "c++")), *_FLAGS, "-isystem", jax.ffi.include_dir()]
     made_of = (_SOURCE.read_text(), command[:-1], version("jaxlib"), platform.machine(), _processor())
-    library = folder / f"combine-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}.so"
+    library = folder / f"products-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}.so"
     if not library.exists():
         if shutil.which(command[0]) is None:
             raise OSError(f"there is no C++ compiler {command[0]} (install one, or name it in CXX)")
