@@ -18,6 +18,7 @@ _CAPS = {
     "small": (4096, 8192, 16_384, 32_768, 65_536),
     "smoke": (128, 512),
 }
+_MIDDLE = {"full": 250_000, "small": 16_384, "smoke": 512}
 _TOKENS: dict[str, tuple[str, dict[str, Any]]] = {
     "everywhere": ("read everywhere, stored at values", {"reading": "everywhere", "admission": "values"}),
     "gate": ("read through a learnt gate, stored at values", {"reading": "gate", "admission": "values"}),
@@ -30,7 +31,7 @@ _TOKENS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def _cells(size: Size) -> Sequence[Cell]:
     caps = _CAPS[size.name]
-    middle = {"full": 250_000, "small": 16_384, "smoke": 512}[size.name]
+    middle = _MIDDLE[size.name]
     steps = {"full": None, "small": 1_500, "smoke": None}[size.name]
     largest = max(caps)
 
@@ -84,7 +85,22 @@ def _remarks(means: Means) -> list[str]:
                 f"goes from {right_after[0]:.1f} to {right_after[1]:.1f} % right after their phase, and from "
                 f"{small.mean:.1f} to {large.mean:.1f} % after the others'."
             )
+    at_one_cap = _at_one_cap(means)
+    if len(at_one_cap) >= 2:
+        kept = [
+            f"`{name}` {means[name].mean:.1f} of {mean_of(means, name, 'old_before') or 0:.1f}"
+            for name in at_one_cap
+        ]
+        sentences.append(f"What is left of the first people at one cap, in %: {', '.join(kept)}.")
     return sentences
+
+
+def _at_one_cap(means: Means) -> list[str]:
+    for cap in _MIDDLE.values():
+        names = [f"oldest-{cap}", f"smallest-{cap}", f"merged-{cap}"]
+        if any(name in means for name in names):
+            return [name for name in (*names, *_TOKENS) if name in means]
+    return []
 
 
 EXPERIMENT = Experiment(
