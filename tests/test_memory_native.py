@@ -44,7 +44,7 @@ def exact(left: jax.Array, right: jax.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 @needs_compiler
-@pytest.mark.parametrize("batch", [*range(1, 18), 31, 40])
+@pytest.mark.parametrize("batch", [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 40])
 @pytest.mark.parametrize("n", [1, 33, 257, 2049])
 def test_combinations_of_every_shape(n: int, batch: int) -> None:
     """Against float64, within what sums of float32 lose where 32 numbers are added up, then their sums."""
@@ -58,7 +58,7 @@ def test_combinations_of_every_shape(n: int, batch: int) -> None:
 
 @needs_compiler
 @pytest.mark.parametrize("batch", [1, 9, 15, 16, 17, 31, 32])
-@pytest.mark.parametrize("n", [1, 5, 6, 259, 1030])
+@pytest.mark.parametrize("n", [1, 6, 259, 1030])
 def test_inner_products_of_every_shape(n: int, batch: int) -> None:
     """Against float64, within what two or four sums of float32 lose that are then added up."""
     for width in (1, 15, 16, 17, 32):
