@@ -16,6 +16,7 @@ from lamina.continual.origin import Origin
 from lamina.continual.run_config import END_TAG
 from lamina.monitoring import (
     AccuracyCurve,
+    Summary,
     accuracy_curve,
     find_plateau,
     loss_curve,
@@ -43,7 +44,14 @@ def measure_biography(job: Job) -> Measured:
     level = no_knowledge_level(config.phases[OLD].stream.with_seed(config.seed), in_context=True)
     figures = {**learnt(read_table(trunk / "metrics.jsonl"), level), **sizes_of(summary)}
     figures["milliseconds"] = _short(1e3 * (summary.step_seconds["p50"] or 0))
+    figures["feed_forward_kiloflops"] = feed_forward_kiloflops(summary)
     return figures if "finetune" not in job.settings else _follow(figures, trunk, job)
+
+
+def feed_forward_kiloflops(summary: Summary) -> float:
+    """What predicting one more token costs in the feed-forward parts, with the entries of the end."""
+    costs = summary.costs or {}
+    return _short(sum(cost["flops"] for name, cost in costs.items() if name.startswith("ffn")) / 1e3)
 
 
 def learnt(rows: Rows, level: float) -> Measured:

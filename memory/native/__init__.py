@@ -27,7 +27,7 @@ from ...caches import cache_folder
 
 _SOURCE = Path(__file__).with_name("products.cc")
 _FLAGS = ("-O3", "-std=c++17", "-march=native", "-shared", "-fPIC", "-w")
-_TARGETS = _INNER_PRODUCTS, _COMBINE = "lamina_products", "lamina_combine"
+_TARGETS = _INNER_PRODUCTS, _COMBINE = "lamina_inner_products", "lamina_combine"
 _PATIENCE = 120  # seconds for the compiler, which takes 5
 
 # Where ours are faster, as measured on two x86 cores with AVX-512.

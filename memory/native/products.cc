@@ -40,6 +40,8 @@ inline INLINE Vector load(const float* from) {
 
 inline INLINE void store(float* to, Vector vector) { std::memcpy(to, &vector, sizeof vector); }
 
+inline INLINE Vector everywhere(float number) { return number - Vector{}; }
+
 // Calls function(0), ..., function(n - 1) with constants: a loop over registers must not be one.
 template <typename Function, int... I>
 inline INLINE void unrolled(Function&& function, std::integer_sequence<int, I...>) {
@@ -93,7 +95,7 @@ inline void inner(Matrix rows, const float* packed, float* out, int64_t queries)
     Vector vectors[V];
     unrolled<V>([&](auto v) INLINE { vectors[v] = load(packed + ((d + step) * V + v) * kLanes); });
     unrolled<R>([&](auto r) INLINE {
-      const Vector number = rows.row(r)[d + step] - Vector{};
+      const Vector number = everywhere(rows.row(r)[d + step]);
       unrolled<V>([&](auto v) INLINE { sums[(step * R + r) * V + v] += number * vectors[v]; });
     });
   };
@@ -117,7 +119,7 @@ inline void inner(Matrix rows, const float* packed, float* out, int64_t queries)
 
 // Inner products of all rows and of up to V vectors of queries.
 template <int V>
-void inner_products(ffi::ThreadPool& pool, Matrix rows, int64_t count, Matrix queries, int64_t batch, float* out) {
+void inner_of_all(ffi::ThreadPool& pool, Matrix rows, int64_t count, Matrix queries, int64_t batch, float* out) {
   const std::unique_ptr<float[]> packed(new float[rows.width * V * kLanes]());
   for (int64_t q = 0; q < batch; ++q)
     for (int64_t d = 0; d < rows.width; ++d) packed[d * V * kLanes + q] = queries.row(q)[d];
@@ -130,11 +132,11 @@ void inner_products(ffi::ThreadPool& pool, Matrix rows, int64_t count, Matrix qu
   });
 }
 
-ffi::Error products(ffi::ThreadPool pool, ffi::BufferR2<ffi::F32> rows, ffi::BufferR2<ffi::F32> queries,
-                    ffi::ResultBufferR2<ffi::F32> result) {
+ffi::Error inner_products(ffi::ThreadPool pool, ffi::BufferR2<ffi::F32> rows, ffi::BufferR2<ffi::F32> queries,
+                          ffi::ResultBufferR2<ffi::F32> result) {
   const int64_t batch = queries.dimensions()[0], width = rows.dimensions()[1];
   if (batch > 2 * kLanes) return ffi::Error::InvalidArgument("at most 32 queries");
-  const auto run = batch <= kLanes ? inner_products<1> : inner_products<2>;
+  const auto run = batch <= kLanes ? inner_of_all<1> : inner_of_all<2>;
   run(pool, {rows.typed_data(), width}, rows.dimensions()[0], {queries.typed_data(), width}, batch,
       result->typed_data());
   return ffi::Error::Success();
@@ -154,7 +156,7 @@ inline void panel(Matrix scores, Matrix rows, int64_t count, bool fetch, float* 
       vectors[w] = load(row + w * kLanes);
     });
     unrolled<Q>([&](auto q) INLINE {
-      const Vector factor = score[q] - Vector{};
+      const Vector factor = everywhere(score[q]);
       unrolled<W>([&](auto w) INLINE { sums[q * W + w] += factor * vectors[w]; });
     });
   }
@@ -246,5 +248,5 @@ ffi::Error combine(ffi::ThreadPool pool, ffi::BufferR2<ffi::F32> scores, ffi::Bu
                                     .Arg<ffi::BufferR2<ffi::F32>>() \
                                     .Ret<ffi::BufferR2<ffi::F32>>())
 
-LAMINA_PRODUCT(lamina_products, products);
+LAMINA_PRODUCT(lamina_inner_products, inner_products);
 LAMINA_PRODUCT(lamina_combine, combine);

@@ -61,6 +61,18 @@ def _remarks(means: Means) -> list[str]:
         end = mean_of(means, name, "plateau_end")
         if end is not None and geglu_end is not None:
             sentences.append(at_most(f"plateau's end of {words} over GeGLU's", end / geglu_end, most))
+    lengths = {
+        name: length
+        for name in means
+        if name.startswith("cos-") and (length := mean_of(means, name, "plateau_length")) is not None
+    }
+    if len(lengths) >= 2:
+        shrinks = [*lengths.values()] == sorted(lengths.values(), reverse=True)
+        widths = ", ".join(f"{length:,.0f} steps with {name[4:]}" for name, length in lengths.items())
+        sentences.append(
+            f"The post finds that Cos-Bochner's plateau shrinks with the number of its features: {widths}. "
+            f"{'It does here too.' if shrinks else 'Here it does not.'}"
+        )
     return sentences
 
 
@@ -75,7 +87,7 @@ EXPERIMENT = Experiment(
     "anybody), then about people. The plateau ends at the last step at which the attribute loss falls "
     "under 95 % "
     "of the no-knowledge level, and begins where it first falls under 105 %; steps between evaluations are "
-    "interpolated.",
+    "interpolated. FLOPs are those of the feed-forward parts for one more token at the end.",
     differs="The post has 16k people, lengths of 512 tokens and widths matched in FLOPs; the small size "
     "has 1,024 "
     "people whose city is drawn by itself, and the growing layer reads and stores only where the next word "
@@ -89,6 +101,7 @@ EXPERIMENT = Experiment(
         Column("plateau from", "plateau_start", ",.0f"),
         Column("to step", "plateau_end", ",.0f"),
         Column("length", "plateau_length", ",.0f"),
+        Column("kFLOPs a token", "feed_forward_kiloflops", ",.0f"),
         Column("ms a step", "milliseconds", ".0f"),
     ),
     figures=(

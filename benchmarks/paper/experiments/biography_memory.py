@@ -111,7 +111,7 @@ EXPERIMENT = Experiment(
     "accuracy is "
     "that on the first people after others were learnt; reading and storing happens at value positions "
     "unless "
-    "the line says otherwise.",
+    "the line says otherwise. FLOPs are those of the feed-forward parts for one more token.",
     differs="Not in the paper.",
     sizes=_SIZES,
     cells=_cells,
@@ -121,6 +121,7 @@ EXPERIMENT = Experiment(
         Column("old before", "old_before", ".1f"),
         Column("new", "new_at_400", ".1f"),
         Column("to step", "plateau_end", ",.0f"),
+        Column("kFLOPs a token", "feed_forward_kiloflops", ",.0f"),
         Column("ms a step", "milliseconds", ".0f"),
     ),
     figures=(
