@@ -81,7 +81,6 @@ def write_fashion(folder: Path, draw: np.random.Generator) -> None:
 def test_commands(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("TFDS_DATA_DIR", str(folder / "tensorflow_datasets"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     for words in commands(page):
         if words[0] == "make":
             assert words[1] in TARGETS

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -44,18 +42,7 @@ def read(path: Path) -> dict[str, Any]:
 @pytest.mark.timeout(900)
 def test_the_cheapest_cell_of_each_experiment_is_what_it_was(tmp_path: Path) -> None:
     """As committed: the same settings and entries, and accuracies up to rounding on another machine."""
-    places = ["--results", tmp_path / "data", "--work", tmp_path / "work"]
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.paper",
-        "run",
-        "all",
-        "--smoke",
-        "--cheapest",
-        *map(str, places),
-    ]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)  # it sets JAX's cache of programs
+    paper("run", "all", "--smoke", "--cheapest", "--results", tmp_path / "data", "--work", tmp_path / "work")
     found = sorted(path.relative_to(tmp_path / "data") for path in tmp_path.glob("data/*/smoke*/*.json"))
     assert sorted({path.parts[0] for path in found}) == sorted(module("experiments").EXPERIMENTS)
     for path in found:
@@ -141,15 +128,12 @@ def place(tmp_path: Path) -> Any:
     return module("results").Place(experiment, "small", "", tmp_path / "data", tmp_path / "work")
 
 
-def sweep(place: Any, monkeypatch: pytest.MonkeyPatch, **wanted: Any) -> int:
-    monkeypatch.setattr(module("sweep"), "keep_programs", lambda folder: None)
+def sweep(place: Any, **wanted: Any) -> int:
     return int(module("sweep").sweep(place, "", module("sweep").Wanted(**wanted)))
 
 
-def test_validation_chooses_and_test_is_measured_seed_by_seed(
-    place: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert sweep(place, monkeypatch) == 7
+def test_validation_chooses_and_test_is_measured_seed_by_seed(place: Any) -> None:
+    assert sweep(place) == 7
     assert sorted(path.stem for path in place.folder.glob("*")) == [
         *(f"chosen.seed{seed}" for seed in (0, 1)),
         *(f"chosen@{name}.seed0" for name in ("high", "low", "worse")),
@@ -164,27 +148,25 @@ def test_validation_chooses_and_test_is_measured_seed_by_seed(
     assert not list(place.scratch.glob("*"))
 
 
-def test_a_sweep_does_what_is_left(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sweep(place, monkeypatch, cells={"plain"}, seeds={1}) == 1
-    assert sweep(place, monkeypatch, cheapest=True) == 1
-    assert sweep(place, monkeypatch, minutes=-1) == 0
-    assert sweep(place, monkeypatch) == 5
-    assert sweep(place, monkeypatch) == 0
+def test_a_sweep_does_what_is_left(place: Any) -> None:
+    assert sweep(place, cells={"plain"}, seeds={1}) == 1
+    assert sweep(place, cheapest=True) == 1
+    assert sweep(place, minutes=-1) == 0
+    assert sweep(place) == 5
+    assert sweep(place) == 0
     (
         place.folder / "chosen@low.seed0.json"
     ).unlink()  # the choice is open again, and so is what follows from it
-    assert sweep(place, monkeypatch) == 1
+    assert sweep(place) == 1
     changed = read(place.folder / "plain.seed0.json")
     changed["settings"] = {"value": 7.0}  # of an earlier version of the cell
     (place.folder / "plain.seed0.json").write_text(json.dumps(changed))
-    assert sweep(place, monkeypatch) == 1
+    assert sweep(place) == 1
     assert read(place.folder / "plain.seed0.json")["figures"] == {"accuracy": 2.0}
 
 
-def test_a_page_says_what_is_there_and_what_is_not(
-    place: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    sweep(place, monkeypatch, cells={"plain"})
+def test_a_page_says_what_is_there_and_what_is_not(place: Any, tmp_path: Path) -> None:
+    sweep(place, cells={"plain"})
     written = module("render").render({"made_up": place.experiment}, tmp_path / "data", tmp_path)
     assert [path.name for path in written] == ["made_up.md", "README.md"]
     page, summary = (path.read_text() for path in written)

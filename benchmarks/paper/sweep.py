@@ -5,9 +5,9 @@ import sys
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import jax
+from lamina.commands.programs import keep_programs
 from lamina.errors import BusyError, MissingDataError
 from lamina.monitoring import installed_versions
 
@@ -91,7 +91,7 @@ def measured(place: Place, data: str, task: Task) -> Result:
     Raises:
       MissingDataError: the cell's candidates have not all been tried on validation.
     """
-    keep_programs(place.work / "programs")
+    keep_programs()
     chosen = None if task.candidate else winner(place, task.cell)
     if task.cell.candidates and not task.candidate and chosen is None:
         raise MissingDataError(
@@ -142,11 +142,3 @@ def shown(place: Place, result: Result) -> str:
     entries = f", {figures['entries']:,} entries" if figures.get("entries") else ""
     number = f"{figures[place.experiment.metric]:.4g}{unit}"
     return f"{number} on {result.held_out}{entries}, {result.wall_seconds:.0f} s"
-
-
-def keep_programs(folder: Path) -> None:
-    """Keeps compiled programs between cells and sweeps."""
-    folder.mkdir(parents=True, exist_ok=True)
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
