@@ -27,9 +27,11 @@ class EntryCounts:
         """The sums up to a state; each is read before any counter has gained 2³²."""
         now = _counters(state)
         for name, counters in now.items():
-            gained = ((counters.astype(np.int64) - self._last[name]) % 2**32).tolist()
             before = self._totals.get(name, (0,) * len(COUNTERS))
-            self._totals[name] = tuple(a + b for a, b in zip(before, gained, strict=True))
+            self._totals[name] = tuple(
+                total + (count - last) % 2**32
+                for total, count, last in zip(before, counters, self._last[name], strict=True)
+            )
         self._last = now
         return dict(self._totals)
 
@@ -50,5 +52,5 @@ def layer_rows(state: State, totals: Totals, pruning: Mapping[str, float]) -> di
     }
 
 
-def _counters(state: State) -> dict[str, np.ndarray]:
-    return {name: np.asarray(memory.database.counters) for name, memory in state.memories.items()}
+def _counters(state: State) -> dict[str, list[int]]:
+    return {name: np.asarray(memory.database.counters).tolist() for name, memory in state.memories.items()}
