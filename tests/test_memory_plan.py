@@ -23,7 +23,7 @@ CHOICES = {
     (1_000_000, 64, 64, 64): Plan(ENTRIES_FIRST, 8192),
     (1_000, 64, 10, 1): Plan(ENTRIES_FIRST, None),
     (100, 8, 8, 1024): Plan(QUERIES_FIRST, 100),
-    # More than the budget holds, saved or at once.
+    # More than the budget holds at once.
     (10_000_000, 64, 64, 64): Plan(ENTRIES_FIRST, 8192),
     (100_000, 3072, 3072, 1024): Plan(ENTRIES_FIRST, 5461),
 }
