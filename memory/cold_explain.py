@@ -16,6 +16,7 @@ from .kernels import Kernel
 from .scores import Coefficients, Entries, score
 from .sharding import Shards
 from .tiers import Tiers, answer_partial
+from .window import cut
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def _measure(
         # The answer's gradient in a numerator is what that numerator's similarities are scaled by.
         outer = cotangent(total, jnp.ones_like(total.numerator)).in_part(scores.maximum)
         similarities = scores.similarity[:, 0] * outer.numerator[0, 0]
-        return similarities, similarities * coefficients.values * (entries.values @ direction)
+        return similarities, similarities * coefficients.values * (cut(entries.values) @ direction)
 
     rows = Entries.of(block), block_coefficients(block, table)
     found: tuple[jax.Array, jax.Array] = shards.spread(part, rows, (query, direction, total), (True, True))

@@ -11,6 +11,7 @@ from .kernels import Kernel, Pairs
 from .orientation import Orientation
 from .plan import SCORES_BUDGET_BYTES, Plan, over_chunks, plan_reading
 from .sharding import ONE_DEVICE, Shards
+from .window import whole
 
 Score = Callable[[Pairs], jax.Array]  # of all pairs, the higher the closer; symmetric in keys and queries
 
@@ -193,7 +194,7 @@ def _in_block(
     rows = jnp.arange(eligible.shape[0], dtype=jnp.int32)
     shape = (queries.shape[0], count)
     none = jnp.full(shape, -jnp.inf, queries.dtype), jnp.zeros(shape, jnp.int32)
-    found, _ = over_chunks(step, none, (block.keys, block.key_norms, eligible, rows), plan.chunk)
+    found, _ = over_chunks(step, none, (whole(block.keys), block.key_norms, eligible, rows), plan.chunk)
     scores, places = found
     return scores, places
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from .kernels import Kernel, Pairs, Slopes
 from .native import combine, inner_products
+from .window import Rows, cut
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,13 @@ class Orientation:
         """One number per query [B], to be broadcast with scores."""
         return numbers[:, None] if self.queries_first else numbers
 
-    def products(self, rows: jax.Array, queries: jax.Array) -> jax.Array:
+    def products(self, rows: Rows, queries: jax.Array) -> jax.Array:
         """Inner products of rows [n, D] and queries [B, D]."""
-        return queries @ rows.T if self.queries_first else inner_products(rows, queries)
+        return queries @ cut(rows).T if self.queries_first else inner_products(rows, queries)
 
-    def combine(self, scores: jax.Array, rows: jax.Array) -> jax.Array:
+    def combine(self, scores: jax.Array, rows: Rows) -> jax.Array:
         """Rows [n, F] added up with scores as their factors, [B, F]."""
-        return scores @ rows if self.queries_first else combine(scores, rows)
+        return scores @ cut(rows) if self.queries_first else combine(scores, rows)
 
     def spread(self, scores: jax.Array, numbers: jax.Array) -> jax.Array:
         """Rows of the queries [B, F] added up with scores as their factors, [n, F]."""

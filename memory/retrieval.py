@@ -165,8 +165,8 @@ def _read(
         batch, features = queries.shape[0], rows[0][0].values.shape[1]
         whole = nothing(batch, features, queries.dtype, normalised=kernel.normalised, least_share=share)
         saved = []
-        for block in zip(*rows, strict=True):
-            whole, kept = over_chunks(add, whole, block, plan.chunk)
+        for entries, *others in zip(*rows, strict=True):
+            whole, kept = over_chunks(add, whole, (entries.in_place(), *others), plan.chunk)
             saved.append(jax.tree.map(lambda x: x[0], kept[0]) if saves else None)
         return merge_devices(reading.shards, whole), saved
 
@@ -192,8 +192,10 @@ def _backward(reading: _Reading, residuals: Any, gradients_: tuple[jax.Array, An
             return sum_ + found.queries, found.entries
 
         by_queries, by_entries = jnp.zeros_like(queries), []
-        for block in zip(*rows, strict=True):
-            by_queries, found = over_chunks(add, by_queries, block, plan.chunk)
+        for entries, *others in zip(*rows, strict=True):
+            by_queries, found = over_chunks(
+                add, by_queries, (entries.in_place(), *others), plan.backward_chunk
+            )
             by_entries.append(unchunk(found))
         return reading.shards.total(by_queries), tuple(by_entries)
 

@@ -14,6 +14,7 @@ from .database import Block
 from .fold import Cotangent, Partial
 from .kernels import Kernel, Pairs
 from .orientation import ENTRIES_FIRST, Orientation
+from .window import Rows, cut, whole
 
 
 @jax.tree_util.register_dataclass
@@ -28,8 +29,8 @@ class Coefficients:
 class Entries(NamedTuple):
     """The columns of a run that retrieval reads."""
 
-    keys: jax.Array  # [n, D]
-    values: jax.Array  # [n, F]
+    keys: Rows  # [n, D]
+    values: Rows  # [n, F]
     weights: jax.Array | None  # [n]
     key_norms: jax.Array  # [n] ‖k‖²
     live: jax.Array  # [n] bool
@@ -37,6 +38,10 @@ class Entries(NamedTuple):
     @classmethod
     def of(cls, block: Block) -> "Entries":
         return cls(block.keys, block.values, block.weights, block.key_norms, block.live)
+
+    def in_place(self) -> "Entries":
+        """The same, of which a part leaves keys and values where they lie."""
+        return self._replace(keys=whole(self.keys), values=whole(self.values))
 
 
 class Scores(NamedTuple):
@@ -134,7 +139,7 @@ def gradients(
     if not trained:
         return Gradients(by_queries, None)
     key_slope = orientation.over_queries(pull * slopes.by_key_norm)
-    by_keys = orientation.spread(by_dot, queries) + 2 * entries.keys * key_slope[:, None]
+    by_keys = orientation.spread(by_dot, queries) + 2 * cut(entries.keys) * key_slope[:, None]
     by_entries = _entry_gradients(entries, coefficients, scores, by_keys, cotangent, orientation)
     return Gradients(by_queries, by_entries)
 

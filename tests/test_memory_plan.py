@@ -16,16 +16,16 @@ from memory_reference import KERNELS, KernelCase, following, random_memory
 
 # (N, D, F, B) → the plan measured best on a CPU
 CHOICES = {
-    (25_000, 3072, 3072, 16): Plan(ENTRIES_FIRST, None),
-    (25_000, 3072, 3072, 64): Plan(ENTRIES_FIRST, None),
-    (100_000, 784, 784, 16): Plan(ENTRIES_FIRST, None),
-    (131_072, 64, 64, 1024): Plan(QUERIES_FIRST, 256),
-    (1_000_000, 64, 64, 64): Plan(ENTRIES_FIRST, 8192),
-    (1_000, 64, 10, 1): Plan(ENTRIES_FIRST, None),
-    (100, 8, 8, 1024): Plan(QUERIES_FIRST, 100),
+    (25_000, 3072, 3072, 16): Plan(ENTRIES_FIRST, None, None),
+    (25_000, 3072, 3072, 64): Plan(ENTRIES_FIRST, None, None),
+    (100_000, 784, 784, 16): Plan(ENTRIES_FIRST, None, None),
+    (131_072, 64, 64, 1024): Plan(QUERIES_FIRST, 2048, 256),
+    (1_000_000, 64, 64, 64): Plan(ENTRIES_FIRST, 32768, 16384),
+    (1_000, 64, 10, 1): Plan(ENTRIES_FIRST, None, None),
+    (100, 8, 8, 1024): Plan(QUERIES_FIRST, 100, 100),
     # More than the budget holds at once.
-    (10_000_000, 64, 64, 64): Plan(ENTRIES_FIRST, 8192),
-    (100_000, 3072, 3072, 1024): Plan(ENTRIES_FIRST, 5461),
+    (10_000_000, 64, 64, 64): Plan(ENTRIES_FIRST, 32768, 16384),
+    (100_000, 3072, 3072, 1024): Plan(ENTRIES_FIRST, 5461, 5461),
 }
 
 
@@ -40,10 +40,11 @@ def test_chosen_plan(shape: tuple[int, int, int, int]) -> None:
 @pytest.mark.parametrize("batch", [1, 40, 5000])
 def test_a_plan_keeps_to_any_budget_but_one_entry(budget: int, batch: int) -> None:
     plan = plan_reading(7777, batch, 20, itemsize=8, kept=2, budget_bytes=budget)
-    chunk = 7777 if plan.chunk is None else plan.chunk
-    assert 1 <= chunk <= 7777
-    copied = 0 if plan.chunk is None else 20
-    assert chunk == 1 or chunk * (batch + copied) * 8 <= budget
+    for chunk in (plan.chunk, plan.backward_chunk):
+        rows = 7777 if chunk is None else chunk
+        assert 1 <= rows <= 7777
+        copied = 0 if chunk is None else 20
+        assert rows == 1 or rows * (batch + copied) * 8 <= budget
     assert plan.chunk is not None or 2 * 7777 * batch * 8 <= budget
 
 
@@ -116,7 +117,7 @@ def test_chunks_far_apart_in_logits(case: KernelCase) -> None:
         memory.astype(np.float32).coefficients(True),
     )
     queries = jnp.array([[1.0, 1, 1], [-1, -1, -1], [0, 0, 0]], jnp.float32)
-    with following(Plan(QUERIES_FIRST, 4)):
+    with following(Plan(QUERIES_FIRST, 4, 4)):
         found = np.asarray(retrieve(case.kernel, blocks, coefficients, queries))
     assert np.isfinite(found).all()
     for query, entry in ((0, 11), (1, 0)):

@@ -70,7 +70,7 @@ def test_rows_lie_on_their_devices(devices: int) -> None:
     assert max(balance) - min(balance) <= 1
 
 
-CHUNKED = Plan(QUERIES_FIRST, 3)  # of 4 to 8 rows of a block on a device
+CHUNKED = Plan(QUERIES_FIRST, 3, 3)  # of 4 to 8 rows of a block on a device
 
 
 @pytest.mark.parametrize("devices", [2, 4, 8])

@@ -1,7 +1,8 @@
 """Products of retrieval by functions of Lamina's own, where those of XLA are slow on a CPU.
 
 For few queries XLA takes three times as long for scoresᵀ · rows as reading the rows does, the function of
-`products.cc` 1.3 times; for inner products with short rows that no cache holds twice as long, ours 1.4 times
+`products.cc` 1.3 times; for inner products with short rows that no cache holds twice as long, ours 1.3 times;
+and of rows that are a part of an array XLA first makes a copy, ours read them where they lie
 (`benchmarks.retrieval`). They are compiled by the machine's C++ compiler when first wanted and kept in the
 user's cache. Where there is no compiler, XLA's products are used: slower, and the same but for rounding.
 """
@@ -24,6 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from ...caches import cache_folder
+from ..window import Rows, Window, cut, is_part, whole
 
 _SOURCE = Path(__file__).with_name("products.cc")
 _FLAGS = ("-O3", "-std=c++17", "-march=native", "-shared", "-fPIC", "-w")
@@ -32,42 +34,49 @@ _PATIENCE = 120  # seconds for the compiler, which takes 5
 
 # Where ours are faster, as measured on two x86 cores with AVX-512.
 LEAST_NUMBERS = 2**16  # of the rows, for `combine`
-UNCACHED_NUMBERS = 2**25  # of the rows, for `inner_products`
-WIDTHS = range(256, 1001)  # numbers of a row, for `inner_products`
-BATCHES = range(9, 33)  # queries, for `inner_products`, which takes no more
+UNCACHED_NUMBERS = 2**25  # of the rows, for `inner_products` of all of an array; a part would be a copy
+MOST_WIDTH = 1000  # numbers of a row, for `inner_products`
+LEAST_BATCH = 9  # queries, for `inner_products`
 _log = logging.getLogger(__name__)
 
 
-def inner_products(rows: jax.Array, queries: jax.Array) -> jax.Array:
+def inner_products(rows: Rows, queries: jax.Array) -> jax.Array:
     """The inner products of rows [n, D] and of a few queries [B, D], [n, B]."""
-    slow = rows.size >= UNCACHED_NUMBERS and rows.shape[1] in WIDTHS and len(queries) in BATCHES
-    return _product(_INNER_PRODUCTS, lambda rows, queries: rows @ queries.T, rows, queries, worthwhile=slow)
+    slow = is_part(rows) or rows.size >= UNCACHED_NUMBERS
+    fast = slow and rows.shape[1] <= MOST_WIDTH and len(queries) >= LEAST_BATCH
+    return _product(_INNER_PRODUCTS, lambda rows, queries: rows @ queries.T, rows, queries, worthwhile=fast)
 
 
-def combine(scores: jax.Array, rows: jax.Array) -> jax.Array:
+def combine(scores: jax.Array, rows: Rows) -> jax.Array:
     """Rows [n, F] added up with the scores [n, B] of a few queries as their factors, [B, F]."""
-    slow = rows.size >= LEAST_NUMBERS
-    return _product(_COMBINE, lambda scores, rows: scores.T @ rows, scores, rows, worthwhile=slow)
+    fast = rows.size >= LEAST_NUMBERS
+    return _product(_COMBINE, lambda rows, scores: scores.T @ rows, rows, scores, worthwhile=fast)
 
 
 def _product(
     target: str,
     by_xla: Callable[[jax.Array, jax.Array], jax.Array],
-    left: jax.Array,
-    right: jax.Array,
+    rows: Rows,
+    factors: jax.Array,
     *,
     worthwhile: bool,
 ) -> jax.Array:
     """What `by_xla` returns; by our function where that is worthwhile and there: on a CPU, in float32."""
+    window = whole(rows)
+    answer = jax.eval_shape(lambda window, factors: by_xla(cut(window), factors), window, factors)
 
-    def by_own(left: jax.Array, right: jax.Array) -> jax.Array:
-        out = jax.eval_shape(by_xla, left, right)
-        call: Callable[..., jax.Array] = jax.ffi.ffi_call(target, out, vmap_method="sequential")
-        return call(left, right)
+    def by_own(array: jax.Array, start: jax.Array, factors: jax.Array) -> jax.Array:
+        call: Callable[..., jax.Array] = jax.ffi.ffi_call(target, answer, vmap_method="sequential")
+        return call(array, start, factors)
 
-    if not worthwhile or not left.dtype == right.dtype == jnp.float32 or problem() is not None:
-        return by_xla(left, right)
-    out: jax.Array = jax.lax.platform_dependent(left, right, cpu=by_own, default=by_xla)
+    def otherwise(array: jax.Array, start: jax.Array, factors: jax.Array) -> jax.Array:
+        return by_xla(cut(Window(array, start, window.count)), factors)
+
+    own = worthwhile and answer.dtype == factors.dtype == jnp.float32 and problem() is None
+    arguments = window.array, jnp.asarray(window.start, jnp.int32), factors
+    if not own:
+        return otherwise(*arguments)
+    out: jax.Array = jax.lax.platform_dependent(*arguments, cpu=by_own, default=otherwise)
     return out
 
 
@@ -93,7 +102,7 @@ def _library() -> Path:
     folder = cache_folder("native")
     if folder is None:
         raise OSError("the user has no home to keep compiled functions in")
-    command = [*shlex.split(os.environ.get("CXX", "c++")), *_FLAGS, "-isystem", jax.ffi.include_dir()]
+    command = [*_compiler(), *_FLAGS, "-isystem", jax.ffi.include_dir()]
     made_of = (_SOURCE.read_text(), command[:-1], version("jaxlib"), platform.machine(), _processor())
     library = folder / f"products-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}.so"
     if not library.exists():
@@ -111,6 +120,14 @@ def _library() -> Path:
             )
             made.replace(library)  # of two processes that compile at once, either's will do
     return library
+
+
+def _compiler() -> list[str]:
+    named = os.environ.get("CXX", "").strip() or "c++"
+    try:
+        return shlex.split(named)
+    except ValueError as error:
+        raise OSError(f"CXX is not a command ({str(error).lower()}): {named}") from error
 
 
 def _processor() -> str:

@@ -1,6 +1,7 @@
 // The two products of retrieval for a few queries, in float32:
 //   rows [n, D] . queries^T [D, B]  ->  [n, B]
 //   scores^T [B, n] . rows [n, F]   ->  [B, F]
+// The rows are n of a longer array, from a `start` on, and are read where they lie.
 //
 // Rows are read once. What is added up stays in registers, a panel of some rows or columns by some queries: so
 // loops over panels are unrolled. Sums are added up in an order that depends on shapes alone, not on how many
@@ -25,10 +26,15 @@ namespace {
 namespace ffi = xla::ffi;
 
 constexpr int kLanes = 16;              // numbers of a vector
-constexpr int64_t kBlock = 32;          // rows in the cache at once
+constexpr int64_t kLeastBlock = 16;     // rows in the cache at once, for `combine`
+constexpr int64_t kMostBlock = 128;
+constexpr int64_t kBlockNumbers = 1 << 14;  // of those rows, where that is between the two
 constexpr int64_t kMostStretches = 8;   // of all rows: each has sums of its own until the end
 constexpr int64_t kLeastStretch = 256;  // rows
 constexpr int kRows = 6;                // of a panel of inner products
+constexpr int64_t kRound = 24;          // rows whose inner products with all queries are taken in turn
+constexpr int64_t kAhead = 1 << 11;     // numbers that are fetched before they are read, at least
+constexpr int64_t kGroup = 4 * kLanes;  // queries of a panel of inner products
 
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
 
@@ -53,13 +59,28 @@ inline INLINE void unrolled(Function&& function) {
   unrolled(function, std::make_integer_sequence<int, n>{});
 }
 
+using Numbers = ffi::BufferR2<ffi::F32>;
+using Start = ffi::BufferR0<ffi::S32>;  // the first of the rows that are read
+using Answer = ffi::ResultBufferR2<ffi::F32>;
+
 struct Matrix {
   const float* numbers;
   int64_t width;  // of a row
 
+  Matrix(const float* numbers, int64_t width) : numbers(numbers), width(width) {}
+  explicit Matrix(Numbers buffer) : Matrix(buffer.typed_data(), buffer.dimensions()[1]) {}
+
   const float* row(int64_t number) const { return numbers + number * width; }
   Matrix from(int64_t row, int64_t column) const { return {numbers + row * width + column, width}; }
 };
+
+int64_t first_of(Start start) { return *start.typed_data(); }
+
+bool inside(Numbers rows, Start start, int64_t count) {
+  return first_of(start) >= 0 && first_of(start) + count <= rows.dimensions()[0];
+}
+
+ffi::Error outside() { return ffi::Error::InvalidArgument("there are no such rows"); }
 
 // Calls work(0), ..., work(count - 1) on the threads of the pool and on this one. A thread of the pool that
 // comes late finds nothing to do: nobody waits for it, so a pool that is busy or has one thread only does no harm.
@@ -85,11 +106,35 @@ void in_parallel(ffi::ThreadPool& pool, int64_t count, const std::function<void(
   state->all.wait(lock, [&] { return state->done == count; });
 }
 
-// Inner products of R rows and of V vectors of queries, packed as [D, V vectors]. There are `steps` sums for
-// each, of every so many numbers, since an addition must wait for the one before. The rows after next are fetched.
+// Queries in groups of some vectors, each group packed as [D, V vectors]: number d of all its queries stands together.
+class Packed {
+ public:
+  explicit Packed(Matrix queries, int64_t batch)
+      : width_(queries.width), batch_(batch), numbers_(new float[width_ * vectors() * kLanes]()) {
+    for (int64_t q = 0; q < batch; ++q) {
+      const int64_t first = q / kGroup * kGroup, lanes = group_vectors(first) * kLanes;
+      for (int64_t d = 0; d < width_; ++d) numbers_[first * width_ + d * lanes + q - first] = queries.row(q)[d];
+    }
+  }
+
+  int64_t batch() const { return batch_; }
+  const float* group(int64_t first) const { return &numbers_[first * width_]; }
+  int64_t group_vectors(int64_t first) const { return std::min(kGroup / kLanes, vectors() - first / kLanes); }
+
+ private:
+  int64_t vectors() const { return (batch_ + kLanes - 1) / kLanes; }
+
+  int64_t width_, batch_;
+  std::unique_ptr<float[]> numbers_;
+};
+
+// Inner products of R rows and of a group of V vectors of queries, of which `wanted` are there. There are `steps`
+// sums for each, of every so many numbers, since an addition must wait for the one before. Rows further on are
+// fetched. Answers for a row and the next are `stride` numbers apart.
 template <int R, int V>
-inline void inner(Matrix rows, const float* packed, float* out, int64_t queries) {
+inline void inner(Matrix rows, const float* packed, int64_t wanted, float* out, int64_t stride) {
   constexpr int steps = 4 / V;
+  const int64_t ahead = std::max<int64_t>(2, kAhead / (R * rows.width)) * R;  // rows
   Vector sums[steps * R * V] = {};
   const auto add = [&](int64_t d, auto step) INLINE {
     Vector vectors[V];
@@ -101,7 +146,7 @@ inline void inner(Matrix rows, const float* packed, float* out, int64_t queries)
   };
   int64_t d = 0;
   for (; d + kLanes <= rows.width; d += kLanes) {
-    unrolled<R>([&](auto r) INLINE { __builtin_prefetch(rows.row(2 * R + r) + d, 0, 3); });
+    unrolled<R>([&](auto r) INLINE { __builtin_prefetch(rows.row(ahead + r) + d, 0, 2); });
     for (int64_t i = 0; i < kLanes; i += steps) unrolled<steps>([&](auto step) INLINE { add(d + i, step); });
   }
   for (; d < rows.width; ++d) add(d, std::integral_constant<int, 0>{});
@@ -109,36 +154,49 @@ inline void inner(Matrix rows, const float* packed, float* out, int64_t queries)
     unrolled<V>([&](auto v) INLINE {
       Vector sum = sums[r * V + v];
       unrolled<steps - 1>([&](auto step) INLINE { sum += sums[((step + 1) * R + r) * V + v]; });
+      float* to = out + r * stride + v * kLanes;
+      const int64_t left = wanted - v * kLanes;
+      if (left >= kLanes) return store(to, sum);
       float padded[kLanes];
       store(padded, sum);
-      const int64_t wanted = std::min<int64_t>(kLanes, queries - v * kLanes);
-      if (wanted > 0) std::copy_n(padded, wanted, out + r * queries + v * kLanes);
+      if (left > 0) std::copy_n(padded, left, to);
     });
   });
 }
 
-// Inner products of all rows and of up to V vectors of queries.
-template <int V>
-void inner_of_all(ffi::ThreadPool& pool, Matrix rows, int64_t count, Matrix queries, int64_t batch, float* out) {
-  const std::unique_ptr<float[]> packed(new float[rows.width * V * kLanes]());
-  for (int64_t q = 0; q < batch; ++q)
-    for (int64_t d = 0; d < rows.width; ++d) packed[d * V * kLanes + q] = queries.row(q)[d];
-  const int64_t stretch = std::max(kLeastStretch, count / 64) / kRows * kRows;
-  in_parallel(pool, (count + stretch - 1) / stretch, [&](int64_t i) {
-    int64_t r = i * stretch;
-    const int64_t end = std::min(count, r + stretch);
-    for (; r + kRows <= end; r += kRows) inner<kRows, V>(rows.from(r, 0), packed.get(), out + r * batch, batch);
-    for (; r < end; ++r) inner<1, V>(rows.from(r, 0), packed.get(), out + r * batch, batch);
-  });
+// Inner products of some rows and of all queries, [count, B].
+void inner_of_rows(Matrix rows, int64_t count, const Packed& queries, float* out) {
+  const int64_t batch = queries.batch();
+  for (int64_t q = 0; q < batch; q += kGroup) {
+    const auto run = [&](auto vectors) {
+      int64_t r = 0;
+      const auto step = [&](auto most) {
+        for (; r + most <= count; r += most)
+          inner<most, vectors>(rows.from(r, 0), queries.group(q), batch - q, out + r * batch + q, batch);
+      };
+      step(std::integral_constant<int, kRows>{});
+      step(std::integral_constant<int, 1>{});
+    };
+    switch (queries.group_vectors(q)) {
+      case 1: run(std::integral_constant<int, 1>{}); break;
+      case 2: run(std::integral_constant<int, 2>{}); break;
+      case 3: run(std::integral_constant<int, 3>{}); break;
+      default: run(std::integral_constant<int, 4>{});
+    }
+  }
 }
 
-ffi::Error inner_products(ffi::ThreadPool pool, ffi::BufferR2<ffi::F32> rows, ffi::BufferR2<ffi::F32> queries,
-                          ffi::ResultBufferR2<ffi::F32> result) {
-  const int64_t batch = queries.dimensions()[0], width = rows.dimensions()[1];
-  if (batch > 2 * kLanes) return ffi::Error::InvalidArgument("at most 32 queries");
-  const auto run = batch <= kLanes ? inner_of_all<1> : inner_of_all<2>;
-  run(pool, {rows.typed_data(), width}, rows.dimensions()[0], {queries.typed_data(), width}, batch,
-      result->typed_data());
+ffi::Error inner_products(ffi::ThreadPool pool, Numbers all_rows, Start start, Numbers all_queries, Answer result) {
+  const int64_t count = result->dimensions()[0];
+  if (!inside(all_rows, start, count)) return outside();
+  const Packed queries(Matrix(all_queries), all_queries.dimensions()[0]);
+  const Matrix rows = Matrix(all_rows).from(first_of(start), 0);
+  const int64_t stretch = std::max(kLeastStretch, count / 64) / kRound * kRound;
+  in_parallel(pool, (count + stretch - 1) / stretch, [&](int64_t i) {
+    const int64_t end = std::min(count, (i + 1) * stretch);
+    for (int64_t r = i * stretch; r < end; r += kRound)
+      inner_of_rows(rows.from(r, 0), std::min(kRound, end - r), queries, result->typed_data() + r * queries.batch());
+  });
   return ffi::Error::Success();
 }
 
@@ -152,7 +210,7 @@ inline void panel(Matrix scores, Matrix rows, int64_t count, bool fetch, float* 
     const float* score = scores.row(r);
     Vector vectors[W];
     unrolled<W>([&](auto w) INLINE {
-      if (fetch) __builtin_prefetch(row + kBlock * rows.width + w * kLanes, 0, 3);
+      if (fetch) __builtin_prefetch(row + count * rows.width + w * kLanes, 0, 2);
       vectors[w] = load(row + w * kLanes);
     });
     unrolled<Q>([&](auto q) INLINE {
@@ -193,8 +251,9 @@ struct Columns {
 void combine_rows(Matrix scores, Matrix rows, int64_t count, float* sums) {
   const Columns columns{rows.width};
   std::fill_n(sums, scores.width * columns.padded(), 0.0f);
-  for (int64_t r = 0; r < count; r += kBlock) {
-    const int64_t size = std::min(kBlock, count - r);
+  const int64_t most = std::clamp(kBlockNumbers / rows.width, kLeastBlock, kMostBlock);
+  for (int64_t r = 0; r < count; r += most) {
+    const int64_t size = std::min(most, count - r);
     const Matrix block = rows.from(r, 0), factors = scores.from(r, 0);
     int64_t f = 0;
     for (; columns.width(f) > kLanes; f += 2 * kLanes)
@@ -204,7 +263,7 @@ void combine_rows(Matrix scores, Matrix rows, int64_t count, float* sums) {
       f += kLanes;
     }
     if (f == columns.count) continue;
-    float padded[kBlock * kLanes] = {};
+    float padded[kMostBlock * kLanes] = {};
     for (int64_t i = 0; i < size; ++i) std::copy_n(block.row(i) + f, columns.count - f, padded + i * kLanes);
     panels<1>(factors, {padded, kLanes}, size, sums + scores.width * f);
   }
@@ -219,11 +278,10 @@ void add(const float* sums, int64_t queries, Columns columns, float* out) {
   }
 }
 
-ffi::Error combine(ffi::ThreadPool pool, ffi::BufferR2<ffi::F32> scores, ffi::BufferR2<ffi::F32> rows,
-                   ffi::ResultBufferR2<ffi::F32> result) {
-  const int64_t count = rows.dimensions()[0];
-  const Matrix factors{scores.typed_data(), scores.dimensions()[1]};
-  const Matrix all{rows.typed_data(), rows.dimensions()[1]};
+ffi::Error combine(ffi::ThreadPool pool, Numbers all_rows, Start start, Numbers scores, Answer result) {
+  const int64_t count = scores.dimensions()[0];
+  if (!inside(all_rows, start, count)) return outside();
+  const Matrix factors(scores), all = Matrix(all_rows).from(first_of(start), 0);
   const Columns columns{all.width};
   const int64_t size = factors.width * columns.padded();
   const int64_t stretch = std::max(kLeastStretch, (count + kMostStretches - 1) / kMostStretches);
@@ -244,9 +302,10 @@ ffi::Error combine(ffi::ThreadPool pool, ffi::BufferR2<ffi::F32> scores, ffi::Bu
   XLA_FFI_DEFINE_HANDLER_SYMBOL(name, function,                     \
                                 ffi::Ffi::Bind()                    \
                                     .Ctx<ffi::ThreadPool>()         \
-                                    .Arg<ffi::BufferR2<ffi::F32>>() \
-                                    .Arg<ffi::BufferR2<ffi::F32>>() \
-                                    .Ret<ffi::BufferR2<ffi::F32>>())
+                                    .Arg<Numbers>()                 \
+                                    .Arg<Start>()                   \
+                                    .Arg<Numbers>()                 \
+                                    .Ret<Numbers>())
 
 LAMINA_PRODUCT(lamina_inner_products, inner_products);
 LAMINA_PRODUCT(lamina_combine, combine);
