@@ -120,11 +120,12 @@ def check_cold(figures: Any) -> None:
     for case, width, files in zip(figures, (8, 96), (5 * 4, 3 * 4), strict=True):
         # Keys, values, creation step and ‖k‖², and a checksum a file.
         assert case["bytes"] == case["entries"] * 4 * (2 * width + 2) + 4 * files
-        assert set(case["seconds"]) == {"first", "floor", "stream", "forward", "both"}
+        assert set(case["seconds"]) == {"first", "floor", "read", "stream", "forward", "both"}
         assert min(case["seconds"].values()) > 0
-        for way, share in case["share_of_disk"].items():
-            passes = 2 if way == "both" else 1
-            assert share == pytest.approx(passes * case["seconds"]["floor"] / case["seconds"][way])
+        for whole, shares in (("floor", "share_of_disk"), ("read", "share_of_read")):
+            for way, share in case[shares].items():
+                passes = 2 if way == "both" else 1
+                assert share == pytest.approx(passes * case["seconds"][whole] / case["seconds"][way])
 
 
 def check_recording(figures: Any) -> None:
