@@ -4,7 +4,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,23 @@ def command_line(name: str, description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--tiny", dest="size", action="store_const", const="tiny", help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     return parser
+
+
+def measure_cases[Case](
+    parser: argparse.ArgumentParser,
+    cases: Mapping[str, Sequence[Case]],
+    measure: Callable[[Case], dict[str, Any]],
+    show: Callable[[dict[str, Any]], None],
+    arguments: list[str] | None,
+) -> int:
+    """Measures the cases of the size asked for, shows each as soon as it is measured, and saves them all."""
+    options = parser.parse_args(arguments)
+    results = []
+    for case in cases[options.size]:
+        results.append(measure(case))
+        show(results[-1])
+    save(results, options.json)
+    return 0
 
 
 def side_by_side(

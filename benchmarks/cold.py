@@ -32,7 +32,7 @@ from lamina.memory.layout import Layout
 from lamina.memory.spill import SpillFolder
 from lamina.memory.tiers import Tiers, retrieve_tiers
 
-from ._harness import command_line, save, side_by_side
+from ._harness import command_line, measure_cases, side_by_side
 
 _READ_BYTES = 8 << 20
 
@@ -67,12 +67,7 @@ CASES = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the cases, prints a line for each way, and optionally writes JSON."""
-    options = command_line("cold", __doc__).parse_args(arguments)
-    results = [measure(case) for case in CASES[options.size]]
-    for result in results:
-        _print(result)
-    save(results, options.json)
-    return 0
+    return measure_cases(command_line("cold", __doc__), CASES, measure, _print, arguments)
 
 
 def measure(case: Case) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from lamina.learners import Batch, Task
 from lamina.learners.optimisers import OPTIMISERS
 from lamina.learners.parametric import MLPConfig, build_parametric
 
-from ._harness import command_line, save, side_by_side
+from ._harness import command_line, measure_cases, side_by_side
 
 BATCH, CLASSES = 16, 10
 MESA = {f"mesa, {count} Newton–Schulz": {"kind": "mesa", "newton_schulz": count} for count in (5, 10)}
@@ -42,12 +42,7 @@ CASES = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Measures every width, prints a table for each, and optionally writes JSON."""
-    options = command_line("optimisers", __doc__).parse_args(arguments)
-    results = [measure(case) for case in CASES[options.size]]
-    for result in results:
-        _print(result)
-    save(results, options.json)
-    return 0
+    return measure_cases(command_line("optimisers", __doc__), CASES, measure, _print, arguments)
 
 
 def measure(case: Case) -> dict[str, Any]:

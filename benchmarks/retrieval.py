@@ -24,7 +24,7 @@ import numpy as np
 from lamina.memory import RBF, Block, Coefficients, retrieve
 
 from ._floor import stream
-from ._harness import command_line, save, side_by_side
+from ._harness import command_line, measure_cases, side_by_side
 from ._peers import Faiss, keops_answer
 
 Way = Callable[[int], object]
@@ -84,13 +84,7 @@ SHAPES = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Measures every shape, prints a table for each, and optionally writes JSON."""
-    options = command_line("retrieval", __doc__).parse_args(arguments)
-    results = []
-    for shape in SHAPES[options.size]:
-        results.append(measure(shape))
-        _print(results[-1])
-    save(results, options.json)
-    return 0
+    return measure_cases(command_line("retrieval", __doc__), SHAPES, measure, _print, arguments)
 
 
 def measure(shape: Shape) -> Figures:

@@ -26,7 +26,7 @@ from lamina.memory.store import Store, TableChange
 from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec
 
-from ._harness import command_line, save, side_by_side
+from ._harness import command_line, measure_cases, side_by_side
 
 Rows = dict[str, NDArray[Any]]
 
@@ -60,12 +60,7 @@ CASES = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the cases, prints a line for each way, and optionally writes JSON."""
-    options = command_line("store", __doc__).parse_args(arguments)
-    results = [measure(case) for case in CASES[options.size]]
-    for result in results:
-        _print(result)
-    save(results, options.json)
-    return 0
+    return measure_cases(command_line("store", __doc__), CASES, measure, _print, arguments)
 
 
 def measure(case: Case) -> dict[str, Any]:
