@@ -45,7 +45,8 @@ def nearest(
 
     Returns:
       Scores are −‖q − k‖², from the difference itself: expanding the square loses digits, and in float32 a
-      third of all exact duplicates came out apart. In one jitted call with `retrieve` products are shared.
+      third of all exact duplicates came out apart. In one jitted call with `retrieve` products are shared
+      where blocks are read whole.
     """
 
     def score(pairs: Pairs) -> jax.Array:
@@ -191,10 +192,11 @@ def _in_block(
         scores = jnp.where(way.across_entries(chosen), scores, -jnp.inf)
         return _better(best, _top(scores, rows, way, min(count, keys.shape[0]))), None
 
+    keys = whole(jax.lax.stop_gradient(block.keys))  # which rows are closest is a decision too
     rows = jnp.arange(eligible.shape[0], dtype=jnp.int32)
     shape = (queries.shape[0], count)
     none = jnp.full(shape, -jnp.inf, queries.dtype), jnp.zeros(shape, jnp.int32)
-    found, _ = over_chunks(step, none, (whole(block.keys), block.key_norms, eligible, rows), plan.chunk)
+    found, _ = over_chunks(step, none, (keys, block.key_norms, eligible, rows), plan.chunk)
     scores, places = found
     return scores, places
 

@@ -2,9 +2,9 @@
 
 A block is read whole, or in chunks of equal size and a shorter last one. Whole blocks suit few queries and
 wide keys: reading the keys is what takes the time, and their scores are kept for the backward pass. Chunks
-suit many queries and narrow keys: there the scores are what is large. Those of a chunk stay in the cache, and
-are computed again for the backward pass, which takes less time than keeping them. A chunk is a copy of its
-keys and values only where products are made by XLA (`native`).
+suit many queries and narrow keys: there the scores are what is large. Those of a chunk stay in or near the
+cache, and are computed again for the backward pass, which takes less time than keeping them. A chunk is a
+copy of its keys and values only where products are made by XLA (`native`).
 """
 
 from collections.abc import Callable
@@ -25,7 +25,8 @@ _LEAST_CHUNK = 256  # entries: with fewer, adding up the chunks' answers counts
 _FEW_QUERIES = 16
 _CHUNKED_FROM = 1 / 4  # queries per number of an entry
 _MANY_QUERIES = 512
-_WORKING = 6  # arrays of scores alive at once in the backward pass of a chunk, as XLA compiles it
+_WORKING = 6  # arrays of scores alive at once in the backward pass, as XLA compiles it
+_WORKING_NARROW = 9  # the same of chunks, of which a shorter last one has arrays of its own
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,10 @@ class Plan:
 
     orientation: Orientation
     chunk: int | None  # entries scored at once; None: all of a block, and their scores are kept
-    backward_chunk: int | None  # the same in the backward pass
+    backward_chunk: int | None  # the same in the backward pass; None where scores are kept
+
+    def __post_init__(self) -> None:
+        assert (self.chunk is None) == (self.backward_chunk is None), self
 
 
 def plan_reading(
@@ -74,7 +78,8 @@ def plan_reading(
     if not narrow and (kept + _WORKING) * whole <= budget_bytes:
         return Plan(orientation, None, None)
     # A chunk is a copy of its entries at worst, which counts too.
-    most = max(1, budget_bytes // (_WORKING * per_entry + width * itemsize))
+    working = _WORKING_NARROW if narrow else _WORKING
+    most = max(1, budget_bytes // (working * per_entry + width * itemsize))
     if not narrow:
         return Plan(orientation, min(most, entries), min(most, entries))
     forward, backward = (
@@ -162,4 +167,4 @@ def _is_window(rows: Any) -> bool:
 
 
 def _length(rows: Any) -> int:
-    return int(jax.tree.leaves(rows)[0].shape[0])
+    return int(jax.tree.leaves(rows, is_leaf=_is_window)[0].shape[0])

@@ -8,7 +8,10 @@ import jax
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Window:
-    """Consecutive rows of an array, of which nothing is cut out until somebody wants an array of them."""
+    """Consecutive rows of an array, of which nothing is cut out until somebody wants an array of them.
+
+    They must be there: what is read of rows behind the last one is undefined.
+    """
 
     array: jax.Array  # [N, width]
     start: jax.Array | int  # [] int32: the first of the rows

@@ -13,6 +13,8 @@ import pytest
 from jax.sharding import PartitionSpec
 from lamina.memory import native
 from lamina.memory.native import combine, inner_products, problem
+from lamina.memory.orientation import ENTRIES_FIRST
+from lamina.memory.plan import Plan
 from lamina.memory.window import whole
 from memory_reference import KERNELS, KernelCase, random_memory, run
 
@@ -80,7 +82,13 @@ def test_ours_where_it_is_worth_it(
     assert is_ours(product, *pair)
     with jax.enable_x64(True):
         assert not is_ours(product, *(x.astype(jnp.float64) for x in pair))
+    for left, right in ((jnp.bfloat16, jnp.float32), (jnp.float32, jnp.bfloat16)):
+        assert not is_ours(product, pair[0].astype(left), pair[1].astype(right))
     monkeypatch.setattr(native, least, rows.size + 1)
+    assert not is_ours(product, *pair)
+    monkeypatch.undo()
+    for name in ("MOST_QUERIES", "LEAST_NUMBERS", "UNCACHED_NUMBERS", "LEAST_BATCH"):
+        monkeypatch.setattr(native, name, 1)
     assert not is_ours(product, *pair)
 
 
@@ -115,6 +123,17 @@ def test_the_same_to_the_last_bit_whoever_shares_the_threads() -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("n", [0, 4])
+def test_of_nothing(n: int) -> None:
+    """No rows, or rows without numbers."""
+    rows, scores = jnp.zeros((10, 0 if n else 3)), jnp.ones((n, 2))
+    part = whole(rows).part(jnp.int32(1), n)
+    np.testing.assert_array_equal(combine(scores, part), np.zeros((2, rows.shape[1])))
+    found = inner_products(part, jnp.ones((2, rows.shape[1])))
+    np.testing.assert_array_equal(found, np.zeros((n, 2)))
+
+
+@needs_compiler
 def test_nan_is_not_hidden() -> None:
     scores, rows = drawn(300, 3, 20)
     found = combine(scores.at[7, 1].set(jnp.nan), rows)
@@ -128,20 +147,24 @@ def test_inside_what_jax_makes_of_functions() -> None:
     parts = scores.reshape(3, 32, 5), rows.reshape(3, 32, 20)
     _, scanned = jax.lax.scan(lambda carry, part: (carry, combine(*part)), 0, parts)
     mesh = jax.make_mesh((4,), ("entries",), axis_types=(jax.sharding.AxisType.Auto,))
-    whole, cut = PartitionSpec(), PartitionSpec("entries")
-    spread = jax.shard_map(
-        lambda s, r: jax.lax.psum(combine(s, r), "entries"), mesh=mesh, in_specs=(cut, cut), out_specs=whole
-    )
+    everywhere, split = PartitionSpec(), PartitionSpec("entries")
+
+    def of_a_device(scores: jax.Array, rows: jax.Array) -> jax.Array:
+        first, last = (whole(rows).part(jnp.int32(start), 12) for start in (0, 12))
+        return jax.lax.psum(combine(scores[:12], first) + combine(scores[12:], last), "entries")
+
+    spread = jax.shard_map(of_a_device, mesh=mesh, in_specs=(split, split), out_specs=everywhere)
     for found in (scanned.sum(axis=0), jax.vmap(combine)(*parts).sum(axis=0), jax.jit(spread)(scores, rows)):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @needs_compiler
+@pytest.mark.parametrize("plan", [None, Plan(ENTRIES_FIRST, 7, 4)], ids=["whole", "chunks"])
 @pytest.mark.parametrize("case", KERNELS, ids=str)
-def test_retrieval_and_its_gradients(case: KernelCase) -> None:
+def test_retrieval_and_its_gradients(case: KernelCase, plan: Plan | None) -> None:
     memory, draw = random_memory((40, 5), 3, dead=0.2), np.random.default_rng(7)
     queries, cotangent = draw.normal(size=(6, 3)), draw.normal(size=(6, 2))
-    single = run(case, memory.astype(np.float32), np.float32(queries), np.float32(cotangent))
+    single = run(case, memory.astype(np.float32), np.float32(queries), np.float32(cotangent), plan=plan)
     with jax.enable_x64(True):
         double = run(case, memory, queries, cotangent)
     for found, expected in zip([single[0], *single[1]], [double[0], *double[1]], strict=True):

@@ -1,5 +1,6 @@
 """Which plan is chosen, that chunks cover a block, and that no plan exceeds its budget of scores."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ from lamina.memory.orientation import ENTRIES_FIRST, QUERIES_FIRST
 from lamina.memory.plan import SCORES_BUDGET_BYTES, Plan, over_chunks, plan_reading, unchunk
 from lamina.memory.retrieval import retrieve
 from lamina.memory.scores import scores_kept
+from lamina.memory.window import cut, whole
 from memory_reference import KERNELS, KernelCase, following, random_memory
 
 # (N, D, F, B) → the plan measured best on a CPU
@@ -59,6 +61,15 @@ def test_chunks_cover_every_row_once_in_order(rows: int, chunk: int | None) -> N
     np.testing.assert_array_equal(unchunk(results), data)
 
 
+@pytest.mark.parametrize("chunk", [None, 2, 3])
+def test_chunks_of_a_window_are_windows_of_its_rows(chunk: int | None) -> None:
+    data = jnp.arange(20).reshape(10, 2)
+    _, results = over_chunks(
+        lambda none, part: (none, cut(part)), None, whole(data).part(jnp.int32(4), 4), chunk
+    )
+    np.testing.assert_array_equal(unchunk(results), data[4:8])
+
+
 def test_the_carry_goes_through_chunks_in_order() -> None:
     digits = jnp.array([3, 1, 4, 1, 5, 9, 2])
     number, _ = over_chunks(
@@ -74,7 +85,7 @@ def test_what_the_backward_pass_wants() -> None:
 
 
 @pytest.mark.parametrize("kernel", [RBF(2.0), WeightedSoftmax(2.0), Laplace(2.0)], ids=repr)
-@pytest.mark.parametrize(("features", "batch"), [(8, 256), (256, 48), (256, 8)])
+@pytest.mark.parametrize(("features", "batch"), [(8, 256), (256, 48), (256, 8), (8, 600), (16, 1200)])
 @pytest.mark.parametrize("budget", [2**18, 2**20, 2**28])
 def test_temporary_memory_keeps_to_the_budget(kernel: Kernel, features: int, batch: int, budget: int) -> None:
     memory = random_memory((2048, 1024, 1000), 1, features=features, outputs=features).astype(np.float32)
@@ -91,6 +102,22 @@ def test_temporary_memory_keeps_to_the_budget(kernel: Kernel, features: int, bat
     for function in (answer, jax.grad(loss)):
         analysis = jax.jit(function).lower(queries, *columns).compile().memory_analysis()
         assert analysis.temp_size_in_bytes <= budget + few
+
+
+def test_nearest_keys_are_chosen_not_learnt_through() -> None:
+    """Their gradient is that of the distances, however they are read."""
+    blocks, queries = random_memory((5000,), 2).astype(np.float32).blocks(False), jnp.ones((40, 3))
+
+    def farness(keys: jax.Array, budget: int) -> jax.Array:
+        found = nearest((replace(blocks[0], keys=keys),), queries, budget_bytes=budget)
+        return jnp.sum(found.scores)
+
+    keys = blocks[0].keys
+    at_once, chunked = (jax.grad(farness)(keys, budget) for budget in (2**28, 2**18))
+    np.testing.assert_array_equal(at_once, chunked)
+    assert (
+        np.count_nonzero(np.any(np.asarray(at_once) != 0, axis=1)) == 1
+    )  # all queries have the same nearest key
 
 
 @pytest.mark.parametrize("budget", [1, 10_000, 2**28])

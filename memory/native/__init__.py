@@ -3,8 +3,9 @@
 For few queries XLA takes three times as long for scoresᵀ · rows as reading the rows does, the function of
 `products.cc` 1.3 times; for inner products with short rows that no cache holds twice as long, ours 1.3 times;
 and of rows that are a part of an array XLA first makes a copy, ours read them where they lie
-(`benchmarks.retrieval`). They are compiled by the machine's C++ compiler when first wanted and kept in the
-user's cache. Where there is no compiler, XLA's products are used: slower, and the same but for rounding.
+(`benchmarks.retrieval`); under `vmap` over rows, however, all rows are copied for each of its calls. They are
+compiled by the machine's C++ compiler when first wanted and kept in the user's cache. Where there is no
+compiler, XLA's products are used: slower, and the same but for rounding.
 """
 
 import ctypes
@@ -37,19 +38,22 @@ LEAST_NUMBERS = 2**16  # of the rows, for `combine`
 UNCACHED_NUMBERS = 2**25  # of the rows, for `inner_products` of all of an array; a part would be a copy
 MOST_WIDTH = 1000  # numbers of a row, for `inner_products`
 LEAST_BATCH = 9  # queries, for `inner_products`
+MOST_QUERIES = 512
+MOST_ANSWERS = 2**18  # numbers that `combine` returns; on its way it holds eight times as many
 _log = logging.getLogger(__name__)
 
 
 def inner_products(rows: Rows, queries: jax.Array) -> jax.Array:
     """The inner products of rows [n, D] and of a few queries [B, D], [n, B]."""
     slow = is_part(rows) or rows.size >= UNCACHED_NUMBERS
-    fast = slow and rows.shape[1] <= MOST_WIDTH and len(queries) >= LEAST_BATCH
+    fast = slow and rows.shape[1] <= MOST_WIDTH and LEAST_BATCH <= len(queries) <= MOST_QUERIES
     return _product(_INNER_PRODUCTS, lambda rows, queries: rows @ queries.T, rows, queries, worthwhile=fast)
 
 
 def combine(scores: jax.Array, rows: Rows) -> jax.Array:
     """Rows [n, F] added up with the scores [n, B] of a few queries as their factors, [B, F]."""
-    fast = rows.size >= LEAST_NUMBERS
+    batch, width = scores.shape[1], rows.shape[1]
+    fast = rows.size >= LEAST_NUMBERS and batch <= MOST_QUERIES and batch * width <= MOST_ANSWERS
     return _product(_COMBINE, lambda rows, scores: scores.T @ rows, rows, scores, worthwhile=fast)
 
 
@@ -72,7 +76,8 @@ def _product(
     def otherwise(array: jax.Array, start: jax.Array, factors: jax.Array) -> jax.Array:
         return by_xla(cut(Window(array, start, window.count)), factors)
 
-    own = worthwhile and answer.dtype == factors.dtype == jnp.float32 and problem() is None
+    floats = window.array.dtype == factors.dtype == jnp.float32
+    own = worthwhile and floats and window.size > 0 and problem() is None
     arguments = window.array, jnp.asarray(window.start, jnp.int32), factors
     if not own:
         return otherwise(*arguments)

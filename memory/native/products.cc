@@ -109,7 +109,7 @@ void in_parallel(ffi::ThreadPool& pool, int64_t count, const std::function<void(
 // Queries in groups of some vectors, each group packed as [D, V vectors]: number d of all its queries stands together.
 class Packed {
  public:
-  explicit Packed(Matrix queries, int64_t batch)
+  Packed(Matrix queries, int64_t batch)
       : width_(queries.width), batch_(batch), numbers_(new float[width_ * vectors() * kLanes]()) {
     for (int64_t q = 0; q < batch; ++q) {
       const int64_t first = q / kGroup * kGroup, lanes = group_vectors(first) * kLanes;
@@ -159,7 +159,7 @@ inline void inner(Matrix rows, const float* packed, int64_t wanted, float* out, 
       if (left >= kLanes) return store(to, sum);
       float padded[kLanes];
       store(padded, sum);
-      if (left > 0) std::copy_n(padded, left, to);
+      std::copy_n(padded, left, to);
     });
   });
 }
