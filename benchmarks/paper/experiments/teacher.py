@@ -137,8 +137,8 @@ EXPERIMENT = Experiment(
     about="Students learn a random network's outputs from inputs on the unit sphere, each seen once. The "
     "numbers are mean squared errors on fresh inputs; a seed is another teacher.",
     differs="The small size sees 10,000 examples, 1,280 times fewer than the paper's, and its growing "
-    "softmax takes larger values for its weights (β / η from 3 to 33; the paper has at most 0.1, with which the loss "
-    "is 0.006). Hyper-parameters are chosen on teachers that the numbers do not come from.",
+    "softmax takes larger values for its weights (β / η from 3 to 33; the paper has at most 0.1, with which "
+    "the loss is 0.006). Hyper-parameters are chosen on teachers that the numbers do not come from.",
     sizes=_SIZES,
     cells=_cells,
     measure=_measure,
