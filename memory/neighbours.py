@@ -11,7 +11,7 @@ from .kernels import Kernel, Pairs
 from .orientation import Orientation
 from .plan import SCORES_BUDGET_BYTES, Plan, over_chunks, plan_reading
 from .sharding import ONE_DEVICE, Shards
-from .window import whole
+from .window import as_window
 
 Score = Callable[[Pairs], jax.Array]  # of all pairs, the higher the closer; symmetric in keys and queries
 
@@ -192,7 +192,7 @@ def _in_block(
         scores = jnp.where(way.across_entries(chosen), scores, -jnp.inf)
         return _better(best, _top(scores, rows, way, min(count, keys.shape[0]))), None
 
-    keys = whole(jax.lax.stop_gradient(block.keys))  # which rows are closest is a decision too
+    keys = as_window(jax.lax.stop_gradient(block.keys))  # which rows are closest is a decision too
     rows = jnp.arange(eligible.shape[0], dtype=jnp.int32)
     shape = (queries.shape[0], count)
     none = jnp.full(shape, -jnp.inf, queries.dtype), jnp.zeros(shape, jnp.int32)

@@ -14,7 +14,7 @@ from .database import Block
 from .fold import Cotangent, Partial
 from .kernels import Kernel, Pairs
 from .orientation import ENTRIES_FIRST, Orientation
-from .window import Rows, cut, whole
+from .window import Rows, as_window, cut
 
 
 @jax.tree_util.register_dataclass
@@ -41,7 +41,7 @@ class Entries(NamedTuple):
 
     def in_place(self) -> "Entries":
         """The same, of which a part leaves keys and values where they lie."""
-        return self._replace(keys=whole(self.keys), values=whole(self.values))
+        return self._replace(keys=as_window(self.keys), values=as_window(self.values))
 
 
 class Scores(NamedTuple):

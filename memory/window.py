@@ -33,8 +33,8 @@ class Window:
 Rows = jax.Array | Window  # [n, width]
 
 
-def whole(rows: Rows) -> Window:
-    """All of the rows."""
+def as_window(rows: Rows) -> Window:
+    """The rows as a window; of an array all of them."""
     return rows if isinstance(rows, Window) else Window(rows, 0, rows.shape[0])
 
 
@@ -45,7 +45,7 @@ def is_part(rows: Rows) -> bool:
 
 def cut(rows: Rows) -> jax.Array:
     """The rows as an array of their own, [n, width]."""
-    window = whole(rows)
+    window = as_window(rows)
     if not is_part(window):
         return window.array
     return jax.lax.dynamic_slice_in_dim(window.array, window.start, window.count)

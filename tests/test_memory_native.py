@@ -15,7 +15,7 @@ from lamina.memory import native
 from lamina.memory.native import combine, inner_products, problem
 from lamina.memory.orientation import ENTRIES_FIRST
 from lamina.memory.plan import Plan
-from lamina.memory.window import whole
+from lamina.memory.window import as_window
 from memory_reference import KERNELS, KernelCase, random_memory, run
 
 needs_compiler = pytest.mark.skipif(problem() is not None, reason=str(problem()))
@@ -101,7 +101,7 @@ def test_parts_of_an_array_are_read_where_they_lie(start: int, count: int) -> No
 
     @jax.jit
     def both(rows: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:
-        window = whole(rows).part(start, count)
+        window = as_window(rows).part(start, count)
         return combine(part, window), inner_products(window, queries)
 
     compiled = both.lower(rows, jnp.int32(start)).compile().as_text()
@@ -127,7 +127,7 @@ def test_the_same_to_the_last_bit_whoever_shares_the_threads() -> None:
 def test_of_nothing(n: int) -> None:
     """No rows, or rows without numbers."""
     rows, scores = jnp.zeros((10, 0 if n else 3)), jnp.ones((n, 2))
-    part = whole(rows).part(jnp.int32(1), n)
+    part = as_window(rows).part(jnp.int32(1), n)
     np.testing.assert_array_equal(combine(scores, part), np.zeros((2, rows.shape[1])))
     found = inner_products(part, jnp.ones((2, rows.shape[1])))
     np.testing.assert_array_equal(found, np.zeros((n, 2)))
@@ -150,7 +150,7 @@ def test_inside_what_jax_makes_of_functions() -> None:
     everywhere, split = PartitionSpec(), PartitionSpec("entries")
 
     def of_a_device(scores: jax.Array, rows: jax.Array) -> jax.Array:
-        first, last = (whole(rows).part(jnp.int32(start), 12) for start in (0, 12))
+        first, last = (as_window(rows).part(jnp.int32(start), 12) for start in (0, 12))
         return jax.lax.psum(combine(scores[:12], first) + combine(scores[12:], last), "entries")
 
     spread = jax.shard_map(of_a_device, mesh=mesh, in_specs=(split, split), out_specs=everywhere)

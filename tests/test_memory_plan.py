@@ -13,7 +13,7 @@ from lamina.memory.orientation import ENTRIES_FIRST, QUERIES_FIRST
 from lamina.memory.plan import SCORES_BUDGET_BYTES, Plan, over_chunks, plan_reading, unchunk
 from lamina.memory.retrieval import retrieve
 from lamina.memory.scores import scores_kept
-from lamina.memory.window import cut, whole
+from lamina.memory.window import as_window, cut
 from memory_reference import KERNELS, KernelCase, following, random_memory
 
 # (N, D, F, B) → the plan measured best on a CPU
@@ -65,7 +65,7 @@ def test_chunks_cover_every_row_once_in_order(rows: int, chunk: int | None) -> N
 def test_chunks_of_a_window_are_windows_of_its_rows(chunk: int | None) -> None:
     data = jnp.arange(20).reshape(10, 2)
     _, results = over_chunks(
-        lambda none, part: (none, cut(part)), None, whole(data).part(jnp.int32(4), 4), chunk
+        lambda none, part: (none, cut(part)), None, as_window(data).part(jnp.int32(4), 4), chunk
     )
     np.testing.assert_array_equal(unchunk(results), data[4:8])
 

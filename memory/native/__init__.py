@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from ...caches import cache_folder
-from ..window import Rows, Window, cut, is_part, whole
+from ..window import Rows, Window, as_window, cut, is_part
 
 _SOURCE = Path(__file__).with_name("products.cc")
 _FLAGS = ("-O3", "-std=c++17", "-march=native", "-shared", "-fPIC", "-w")
@@ -66,7 +66,7 @@ def _product(
     worthwhile: bool,
 ) -> jax.Array:
     """What `by_xla` returns; by our function where that is worthwhile and there: on a CPU, in float32."""
-    window = whole(rows)
+    window = as_window(rows)
     answer = jax.eval_shape(lambda window, factors: by_xla(cut(window), factors), window, factors)
 
     def by_own(array: jax.Array, start: jax.Array, factors: jax.Array) -> jax.Array:
