@@ -99,7 +99,7 @@ def measure(case: Case) -> dict[str, Any]:
     finally:
         shutil.rmtree(folder)
     median = {way: float(np.median(times)) for way, times in seconds.items()}
-    rates = {way: (2 if way == "both" else 1) / taken for way, taken in median.items()}
+    rates = {way: passes(way) / taken for way, taken in median.items()}
     return {
         "case": case.name,
         "entries": cold.rows,
@@ -160,6 +160,11 @@ def warm_up(case: Case) -> None:
         way()
 
 
+def passes(way: str) -> int:
+    """How often a way reads everything."""
+    return 2 if way == "both" else 1
+
+
 def raw_file(path: Path, files: Iterable[Path]) -> Path:
     """One file of as many bytes."""
     with open(path, "wb") as out:
@@ -184,7 +189,7 @@ def read_all(path: Path, flags: int = 0) -> None:
 def can_go_past_cache(path: Path) -> bool:
     """Whether the file system reads without the system's cache."""
     try:
-        read_all(path, os.O_DIRECT)
+        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
     except OSError:
         return False
     return True
@@ -214,8 +219,7 @@ def _print(result: dict[str, Any]) -> None:
     if not result["past_cache"]:
         print("  this file system reads through its cache only, and so does the floor: set TMPDIR to another")
     for way, seconds in result["seconds"].items():
-        passes = 2 if way == "both" else 1
-        rate = passes * result["bytes"] / seconds / 1e6
+        rate = passes(way) * result["bytes"] / seconds / 1e6
         of_disk, of_read = result["share_of_disk"][way], result["share_of_read"][way]
         print(
             f"  {way:8} {seconds:8.3f} s (median)  {rate:7,.0f} MB/s"

@@ -115,9 +115,8 @@ def test_nearest_keys_are_chosen_not_learnt_through() -> None:
     keys = blocks[0].keys
     at_once, chunked = (jax.grad(farness)(keys, budget) for budget in (2**28, 2**18))
     np.testing.assert_array_equal(at_once, chunked)
-    assert (
-        np.count_nonzero(np.any(np.asarray(at_once) != 0, axis=1)) == 1
-    )  # all queries have the same nearest key
+    # All queries are the same, and so is their nearest key.
+    assert np.count_nonzero(np.any(np.asarray(at_once) != 0, axis=1)) == 1
 
 
 @pytest.mark.parametrize("budget", [1, 10_000, 2**28])
