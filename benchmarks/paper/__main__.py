@@ -43,7 +43,7 @@ def _run(options: argparse.Namespace) -> int:
     wanted = Wanted(cells, seeds, options.minutes, options.cheapest, options.dry_run)
     for name in names:
         place, data = _place(EXPERIMENTS[name], options)
-        known = {cell.name for cell in place.experiment.cells(place.experiment.size(place.size))}
+        known = {cell.name for cell in place.cells}
         if cells and (unknown := cells - known):
             print(f"{name} has no cell {min(unknown)}; it has {', '.join(sorted(known))}", file=sys.stderr)
             return 2

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lamina.errors import LaminaError
+from lamina.errors import ConfigError, LaminaError
 from lamina.stream import StreamConfig, open_source
+from lamina.stream.augment import augment_images
 
 from .experiment import HeldOut, Size
 
@@ -28,15 +29,19 @@ class Images:
 
     label: str
     slug: str  # in folder names
+    shape: tuple[int, ...]
+    classes: int
     standardise: Mapping[str, Any]
 
 
-_CIFAR_STATISTICS = {"scale": 255, "mean": [0.4914, 0.4822, 0.4465], "std": [0.2470, 0.2435, 0.2616]}
-_KINDS = {
-    (32, 32, 3): Images("CIFAR-10", "cifar10", _CIFAR_STATISTICS),
-    (28, 28, 1): Images("Fashion-MNIST", "fashion", {"scale": 255, "mean": 0.2860, "std": 0.3530}),
-    (8, 8, 1): Images("digits", "digits", {"mean": 4.88, "std": 6.02}),
-}
+_CIFAR10 = {"scale": 255, "mean": [0.4914, 0.4822, 0.4465], "std": [0.2470, 0.2435, 0.2616]}
+_CIFAR100 = {"scale": 255, "mean": [0.5071, 0.4865, 0.4409], "std": [0.2673, 0.2564, 0.2762]}
+_KINDS = (
+    Images("CIFAR-10", "cifar10", (32, 32, 3), 10, _CIFAR10),
+    Images("CIFAR-100", "cifar100", (32, 32, 3), 100, _CIFAR100),
+    Images("Fashion-MNIST", "fashion", (28, 28, 1), 10, {"scale": 255, "mean": 0.2860, "std": 0.3530}),
+    Images("digits", "digits", (8, 8, 1), 10, {"mean": 4.88, "std": 6.02}),
+)
 
 
 def chosen_data(spec: str, size: Size) -> str:
@@ -55,12 +60,30 @@ def chosen_data(spec: str, size: Size) -> str:
 
 
 def images_of(spec: str) -> Images:
-    """Which images a spec holds, by their shape."""
-    return _KINDS[open_source(StreamConfig(source=spec)).schema.x.shape]
+    """Which images a spec holds, by their shape and the number of their classes.
+
+    Raises:
+      ConfigError: it holds others.
+    """
+    schema = open_source(StreamConfig(source=spec)).schema
+    found = schema.x.shape, len(schema.classes or ())
+    for kind in _KINDS:
+        if found == (kind.shape, kind.classes):
+            return kind
+    expected = ", ".join(f"{kind.label} {list(kind.shape)} of {kind.classes}" for kind in _KINDS)
+    raise ConfigError(
+        f"{spec}: expected images of one of these shapes and numbers of classes: {expected}; found "
+        f"{list(found[0])} of {found[1]}; name another data set with --data"
+    )
 
 
 def image_stream(
-    spec: str, size: Size, held_out: HeldOut, shared: Path, project: int | None = None
+    spec: str,
+    size: Size,
+    held_out: HeldOut,
+    shared: Path,
+    project: int | None = None,
+    augmented: int | None = None,
 ) -> dict[str, Any]:
     """The settings of a stream of the first `size.train` training images.
 
@@ -71,17 +94,28 @@ def image_stream(
       shared: where the archive is kept for other cells.
       project: width to which standardised images are projected, onto the training images' leading principal
         directions (of their second moment, without labels); None: not projected.
+      augmented: the seed by which training images are cropped and flipped before they are projected, where
+        the directions are still those of the images as they are; None: they are not.
     """
     kind = images_of(spec)
-    path = _archive(spec, kind, size, held_out, shared, project)
-    stream: dict[str, Any] = {"source": f"npz:{path}", "classes": 10, "flatten": True}
+    path = _archive(spec, kind, size, held_out, shared, project, augmented)
+    stream: dict[str, Any] = {"source": f"npz:{path}", "classes": kind.classes, "flatten": True}
     return stream if project else {**stream, "standardise": kind.standardise}
 
 
 def _archive(
-    spec: str, kind: Images, size: Size, held_out: HeldOut, shared: Path, project: int | None
+    spec: str,
+    kind: Images,
+    size: Size,
+    held_out: HeldOut,
+    shared: Path,
+    project: int | None,
+    augmented: int | None,
 ) -> Path:
-    key = hashlib.sha256(f"{spec} {size.train} {size.held_out} {held_out} {project}".encode()).hexdigest()
+    made_of = f"{spec} {size.train} {size.held_out} {held_out} {project}"
+    if augmented is not None:
+        made_of += f" augmented by {augmented}"
+    key = hashlib.sha256(made_of.encode()).hexdigest()
     path = shared / f"{kind.slug}-{key[:12]}.npz"
     if path.exists():
         return path
@@ -93,7 +127,10 @@ def _archive(
     x_train, y_train = x_train[: size.train], y_train[: size.train]
     x_test, y_test = x_test[: size.held_out], y_test[: size.held_out]
     if project:
-        x_train, x_test = _projected(kind, x_train, x_test, project)
+        directions = _directions(kind, x_train, project)
+        if augmented is not None:
+            x_train = augment_images(x_train, augmented, 0)
+        x_train, x_test = (_standardised(kind.standardise, x) @ directions for x in (x_train, x_test))
     shared.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=shared, suffix=".npz")
     with os.fdopen(descriptor, "wb") as file:
@@ -108,30 +145,25 @@ def _read(spec: str, split: str) -> tuple[np.ndarray, np.ndarray]:
     return arrays["x"], arrays["y"]
 
 
-def _projected(
-    kind: Images, train: np.ndarray, test: np.ndarray, width: int
-) -> tuple[np.ndarray, np.ndarray]:
-    rows = _standardised(kind, train)
+def _directions(kind: Images, images: np.ndarray, width: int) -> np.ndarray:
+    """The leading principal directions of images, [D, width]."""
+    rows = _standardised(kind.standardise, images)
     _, directions = np.linalg.eigh(rows.T @ rows / len(rows))  # ascending
-    leading = directions[:, ::-1][:, : min(width, rows.shape[1])]
-    return rows @ leading, _standardised(kind, test) @ leading
+    return directions[:, ::-1][:, : min(width, rows.shape[1])]
 
 
-def _standardised(kind: Images, images: np.ndarray) -> np.ndarray:
+def _standardised(given: Mapping[str, Any], images: np.ndarray) -> np.ndarray:
     """[n, D] float32."""
-    given = kind.standardise
     scaled = images.astype(np.float32) / np.float32(given.get("scale", 1))
     out = (scaled - np.asarray(given["mean"], np.float32)) / np.asarray(given["std"], np.float32)
     return out.reshape(len(out), -1)
 
 
 def arrays_of(stream: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """x_train, y_train, x_test and y_test of `image_stream`'s archive, prepared as the stream "
-    "prepares them."""
+    """x_train, y_train, x_test and y_test of `image_stream`'s archive, as the stream prepares them."""
     with np.load(stream["source"].partition(":")[2]) as archive:
         arrays = {name: archive[name] for name in archive.files}
     if "standardise" in stream:
-        kind = _KINDS[arrays["x_train"].shape[1:]]
         for name in ("x_train", "x_test"):
-            arrays[name] = _standardised(kind, arrays[name])
+            arrays[name] = _standardised(stream["standardise"], arrays[name])
     return arrays

@@ -1,8 +1,8 @@
 """Measuring a cell whose settings are those of a run: a learner passes over a stream once.
 
-The settings are `lamina run`'s own (`RunConfig`) without name, seed and source, and two more: `project`, the
-width to which images are projected first, and `epochs`, how often the stream passes by, in another order (and
-with other augmentation) each time.
+The settings are `lamina run`'s own (`RunConfig`) without name, seed and source, and more of their own:
+`project`, the width to which images are projected first; `epochs`, how often the stream passes by, in another
+order each time; `augment`, whether its images are cropped and flipped in another way each time (F.1.1).
 """
 
 import hashlib
@@ -27,6 +27,7 @@ from .experiment import Job, Measured, merged
 
 _POINTS = 50  # of a curve of accuracies before learning
 _TASK = "test"
+_OWN = ("project", "epochs", "augment")
 
 
 class StoppedError(LaminaError, RuntimeError):
@@ -101,15 +102,25 @@ def execute(
 
 def run_config(job: Job, stream: Mapping[str, Any], tasks: Mapping[str, Any]) -> RunConfig:
     """The configuration of a cell's run."""
-    values = {name: value for name, value in job.settings.items() if name not in ("project", "epochs")}
+    values = {name: value for name, value in job.settings.items() if name not in _OWN}
     values = merged({"stream": stream, "evaluation": {"split": None, "tasks": tasks}}, values)
-    epochs = job.settings.get("epochs", 1)
-    if epochs > 1:
+    epochs, augment = job.settings.get("epochs", 1), job.settings.get("augment", False)
+    if epochs > 1 or augment:
         values["phases"] = {
-            f"epoch{number:04d}": {"stream": {"seed": job.seed * 100_000 + number}}
+            f"epoch{number:04d}": {"stream": _pass(job, number, augment=augment)}
             for number in range(1, epochs + 1)
         }
     return parse_config({**values, "name": "cell", "seed": job.seed})
+
+
+def _pass(job: Job, number: int, *, augment: bool) -> dict[str, Any]:
+    """What is another one in each pass of a cell's stream."""
+    seed = job.seed * 100_000 + number
+    project = job.settings.get("project")
+    if augment and project:
+        images = image_stream(job.data, job.size, job.held_out, job.shared, project, augmented=seed)
+        return {**images, "seed": seed}
+    return {"seed": seed, "augment": "cifar" if augment else "none"}
 
 
 def with_logs(config: RunConfig, folder: Path) -> RunConfig:

@@ -11,7 +11,7 @@ import numpy as np
 from lamina.learners import Batch, Task
 from lamina.learners.references import KernelRidgeRegression, NearestNeighbours
 
-from .data import arrays_of, image_stream
+from .data import arrays_of, image_stream, images_of
 from .experiment import Job, Measured
 from .network import measure_images
 
@@ -27,7 +27,7 @@ def measure(job: Job) -> Measured:
     project = job.settings.get("project")
     arrays = arrays_of(image_stream(job.data, job.size, job.held_out, job.shared, project))
     options = dict(job.settings["reference"])
-    learner = _KINDS[options.pop("kind")](Task(10, classification=True), **options)
+    learner = _KINDS[options.pop("kind")](Task(images_of(job.data).classes, classification=True), **options)
     state = _seen_all(learner, arrays)
     x, y = arrays["x_test"], arrays["y_test"]
     correct = 0

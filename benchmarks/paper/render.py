@@ -80,7 +80,7 @@ def _page(experiment: Experiment, found: Sequence[Place], written: dict[Path, by
 
 def _section(place: Place, written: dict[Path, bytes], pages: Path) -> list[str]:
     experiment, size = place.experiment, place.experiment.size(place.size)
-    cells = experiment.cells(size)
+    cells = place.cells
     means = means_of(place, cells)
     results = [result for cell in cells for result in _results(place, cell)]
     data = results[0].data if results and experiment.images else ""
@@ -216,7 +216,7 @@ def _summary_head() -> str:
 def _summary_lines(experiment: Experiment, found: Sequence[Place]) -> str:
     lines = []
     for place in found:
-        cells = experiment.cells(experiment.size(place.size))
+        cells = place.cells
         means = means_of(place, cells)
         link = f"[{experiment.name}]({experiment.name}.md)"
         for cell in cells:

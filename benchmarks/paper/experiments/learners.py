@@ -9,6 +9,17 @@ BATCH = 16
 WIDTH, NARROW = 3072, 512
 Settings = dict[str, Any]
 
+# For MLPs of width 512: label, optimiser, and the rates of which validation chooses.
+NARROW_OPTIMISERS: dict[str, tuple[str, Settings, tuple[float, ...]]] = {
+    "sgd": ("SGD, momentum 0.85", {"kind": "sgd", "momentum": 0.85}, (1e-3, 3e-3, 1e-2)),
+    "adam": ("Adam", {"kind": "adam"}, (3e-4, 1e-3, 3e-3)),
+    "adamw": ("AdamW", {"kind": "adamw"}, (3e-4, 1e-3, 3e-3)),
+    "rmsprop": ("RMSProp", {"kind": "rmsprop"}, (1e-4, 3e-4, 1e-3)),
+    "delta": ("Delta rule", {"kind": "delta", "decay": 1e-5}, (3e-3, 1e-2, 3e-2)),
+    "muon": ("Muon", {"kind": "muon"}, (1e-3, 3e-3, 1e-2)),
+    "mesa": ("Mesa, exact", {"kind": "mesa", "on_top": "adam", "momentum": 0.85}, (1e-4, 3e-4, 1e-3)),
+}
+
 
 def narrowed(size: Size) -> Settings:
     """At small size images are projected to 512 numbers, which makes a pass six times cheaper."""

@@ -6,21 +6,12 @@ from typing import Any
 from ..experiment import Cell, Experiment, Figure, Means, Paper, Size
 from ..reference import measure
 from ..remarks import leads
-from .learners import NARROW, at_narrow, evaluated, gauge, hybrid, mlp, rates, rbf, softmax
+from .learners import NARROW, NARROW_OPTIMISERS, at_narrow, evaluated, gauge, hybrid, mlp, rates, rbf, softmax
 
 _SIZES = {
     "full": Size("full", 50_000, 10_000, 5),
     "small": Size("small", 8_000, 2_500, 3, "the first 8,000 training images; 2,500 test images"),
     "smoke": Size("smoke", 160, 64, 1),
-}
-_OPTIMISERS: dict[str, tuple[str, dict[str, Any], tuple[float, ...]]] = {
-    "sgd": ("SGD, momentum 0.85", {"kind": "sgd", "momentum": 0.85}, (1e-3, 3e-3, 1e-2)),
-    "adam": ("Adam", {"kind": "adam"}, (3e-4, 1e-3, 3e-3)),
-    "adamw": ("AdamW", {"kind": "adamw"}, (3e-4, 1e-3, 3e-3)),
-    "rmsprop": ("RMSProp", {"kind": "rmsprop"}, (1e-4, 3e-4, 1e-3)),
-    "delta": ("Delta rule", {"kind": "delta", "decay": 1e-5}, (3e-3, 1e-2, 3e-2)),
-    "muon": ("Muon", {"kind": "muon"}, (1e-3, 3e-3, 1e-2)),
-    "mesa": ("Mesa, exact", {"kind": "mesa", "on_top": "adam", "momentum": 0.85}, (1e-4, 3e-4, 1e-3)),
 }
 
 
@@ -45,7 +36,7 @@ def _cells(size: Size) -> Sequence[Cell]:
         )
         for name, label, learner, value, cost in lines
     ]
-    for name, (label, optimiser, tried) in _OPTIMISERS.items():
+    for name, (label, optimiser, tried) in NARROW_OPTIMISERS.items():
         settings = {**base, "learner": mlp(optimiser, 2)}
         cost = {"muon": 20.0, "mesa": 8.0}.get(name, 2.0)
         cells.append(

@@ -20,7 +20,7 @@ _PAPER = {"5": 69.14, "10": 71.30, "exact": 71.24}
 def _cells(size: Size) -> Sequence[Cell]:
     base: dict[str, Any] = evaluated(size)
     if size.name == "full":
-        base |= {"batch_size": 64, "epochs": 50, "stream": {"augment": "cifar"}}
+        base |= {"batch_size": 64, "epochs": 50, "augment": True}
     else:
         base["project"] = 512 if size.name == "small" else 32
     cells = []
