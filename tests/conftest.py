@@ -1,11 +1,17 @@
 """Eight CPU devices for every test; what is not told otherwise still uses one.
 
-Compiled programs are kept on disk as a command keeps them, and stay few in memory.
+Compiled programs are kept on disk as a command keeps them, and stay few in memory. They are hardly optimised,
+in processes that tests start neither: most run for milliseconds, and optimising them took a quarter of the
+time of all tests. What is compared with the reference vectors is compiled as users' programs are
+(`test_learners_conformance.py`).
 """
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
+
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # before JAX is imported
 
 import jax
 import pytest

@@ -1,8 +1,10 @@
 """The reference vectors that come with the package, and files that are none."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from lamina.errors import DataError, LaminaError, MissingDataError
@@ -10,6 +12,16 @@ from lamina.learners.conformance import KINDS, TOLERANCES, check, shipped_files
 
 FILES = {path.stem: path for path in shipped_files()}
 READOUT, COEFFICIENTS = FILES["rbf_readout"], FILES["coefficients"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_as_for_users() -> Iterator[None]:
+    """With the optimisations that other tests do without."""
+    jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+    jax.clear_caches()
 
 
 def tampered(tmp_path: Path, source: Path = READOUT, **changes: object) -> Path:
