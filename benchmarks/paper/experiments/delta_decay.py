@@ -13,7 +13,7 @@ _SIZES = {
     "small": Size("small", 2_000, 2_500, 2, "2,000 images, 40 epochs, 4 blocks at width 128; two seeds"),
     "smoke": Size("smoke", 96, 64, 1),
 }
-_DELTA = (1e-4, 1e-3, 1e-2)
+_DELTA = (1e-5, 1e-4, 1e-3, 1e-2)
 _WEIGHT = (1e-3, 1e-2, 1e-1)
 _TRAIN_EXAMPLES = 2000
 
@@ -28,16 +28,16 @@ def _cells(size: Size) -> Sequence[Cell]:
         "commit": {"share": 0.1},
     }
 
+    rate = {"learning_rate": 0.01 if size.name == "full" else 0.03}
+
     def network(optimiser: dict[str, Any]) -> dict[str, Any]:
-        rate = {"learning_rate": 0.01 if size.name == "full" else 0.03}
         learner = {"kind": "mlp", "blocks": blocks, "width": 4 * width, "optimiser": {**optimiser, **rate}}
         return {**base, "learner": learner}
 
     cells = [Cell("plain", "SGD", network({"kind": "sgd"}), group="delta", cost=1)]
     for decay in _DELTA:
-        settings = network(
-            {"kind": "delta", "decay": decay, "others": {"kind": "sgd", "learning_rate": 0.01}}
-        )
+        # Without decay it is plain SGD: what has no inputs, as biases, learns at the same rate.
+        settings = network({"kind": "delta", "decay": decay, "others": {"kind": "sgd", **rate}})
         cells.append(Cell(f"delta-{decay:g}", f"Delta rule, λ = {decay:g}", settings, group="delta", cost=2))
     for decay in _WEIGHT:
         settings = network({"kind": "sgd", "weight_decay": decay})
