@@ -46,8 +46,7 @@ def _cells(size: Size) -> Sequence[Cell]:
             cells.append(
                 _cell(base, f"{kind}-tau-{threshold}", f"{label}: τ = {threshold}", memory, kind, 1.2 * cost)
             )
-        evictions = _EVICTIONS if kind != "hybrid" else ("none", "oldest", "smallest")
-        for eviction in evictions:
+        for eviction in _EVICTIONS:
             for share in _SHARES:
                 memory = {"capacity": share * n // 100 + BATCH, "eviction": eviction}
                 memory["initial_capacity"] = min(4096, memory["capacity"])
