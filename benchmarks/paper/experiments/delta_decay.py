@@ -7,10 +7,10 @@ from ..data import image_stream
 from ..experiment import Cell, Experiment, Figure, Job, Means, Measured, Size
 from ..network import measure_run
 
-_EPOCHS = {"full": 2000, "small": 40, "smoke": 2}
+_EPOCHS = {"full": 2000, "small": 160, "smoke": 2}
 _SIZES = {
     "full": Size("full", 50_000, 10_000, 3),
-    "small": Size("small", 2_000, 2_500, 2, "2,000 images, 40 epochs, 4 blocks at width 128; two seeds"),
+    "small": Size("small", 2_000, 2_500, 2, "2,000 images, 160 epochs, 4 blocks at width 128; two seeds"),
     "smoke": Size("smoke", 96, 64, 1),
 }
 _DELTA = (1e-5, 1e-4, 1e-3, 1e-2)
