@@ -133,7 +133,8 @@ def _remarks(means: Means) -> list[str]:
         cooler, warmer = means["rbf-t10"].mean, means["rbf-t20"].mean
         sentences.append(
             f"RBF with the rate of the paper's text, η = 10, reaches {warmer:.1f} % at T = 20 and "
-            f"{cooler:.1f} % at T = 10 (paper: 58.8 at T = 20): a rate belongs to its temperature."
+            f"{cooler:.1f} % at T = 10 (paper, after all images: 58.8 at T = 20): a rate belongs to its "
+            "temperature."
         )
     return sentences
 
