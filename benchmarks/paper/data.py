@@ -94,8 +94,8 @@ def image_stream(
       shared: where the archive is kept for other cells.
       project: width to which standardised images are projected, onto the training images' leading principal
         directions (of their second moment, without labels); None: not projected.
-      augmented: the seed by which training images are cropped and flipped before they are projected, where
-        the directions are still those of the images as they are; None: they are not.
+      augmented: the seed by which training images are cropped and flipped, before they are projected onto
+        the directions of the images as they are; None: they are not.
     """
     kind = images_of(spec)
     path = _archive(spec, kind, size, held_out, shared, project, augmented)
@@ -126,10 +126,10 @@ def _archive(
     (x_train, y_train), (x_test, y_test) = train, test
     x_train, y_train = x_train[: size.train], y_train[: size.train]
     x_test, y_test = x_test[: size.held_out], y_test[: size.held_out]
-    if project:
-        directions = _directions(kind, x_train, project)
-        if augmented is not None:
-            x_train = augment_images(x_train, augmented, 0)
+    directions = _directions(kind, x_train, project) if project else None
+    if augmented is not None:
+        x_train = augment_images(x_train, augmented, 0)
+    if directions is not None:
         x_train, x_test = (_standardised(kind.standardise, x) @ directions for x in (x_train, x_test))
     shared.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=shared, suffix=".npz")

@@ -116,11 +116,13 @@ def run_config(job: Job, stream: Mapping[str, Any], tasks: Mapping[str, Any]) ->
 def _pass(job: Job, number: int, *, augment: bool) -> dict[str, Any]:
     """What is another one in each pass of a cell's stream."""
     seed = job.seed * 100_000 + number
+    if not augment:
+        return {"seed": seed}
     project = job.settings.get("project")
-    if augment and project:
-        images = image_stream(job.data, job.size, job.held_out, job.shared, project, augmented=seed)
-        return {**images, "seed": seed}
-    return {"seed": seed, "augment": "cifar" if augment else "none"}
+    if not project:
+        return {"seed": seed, "augment": "cifar"}
+    images = image_stream(job.data, job.size, job.held_out, job.shared, project, augmented=seed)
+    return {**images, "seed": seed}
 
 
 def with_logs(config: RunConfig, folder: Path) -> RunConfig:
