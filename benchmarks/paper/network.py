@@ -27,6 +27,7 @@ from .experiment import Job, Measured, merged
 
 _POINTS = 50  # of a curve of accuracies before learning
 _TASK = "test"
+_TRAIN_EXAMPLES = 2000  # whose accuracy is followed
 _OWN = ("project", "epochs", "augment")
 
 
@@ -36,8 +37,12 @@ class StoppedError(LaminaError, RuntimeError):
 
 def measure_images(job: Job) -> Measured:
     """Runs a cell over a data set of images."""
-    stream = image_stream(job.data, job.size, job.held_out, job.shared, job.settings.get("project"))
-    return measure_run(job, stream, {_TASK: {**stream, "split": "test", "shuffle": False}})
+    return _measure_images(job)
+
+
+def measure_with_training(job: Job) -> Measured:
+    """The same, evaluated on the first training images too, by figures whose names begin with `train_`."""
+    return _measure_images(job, {"train": {"limit": min(_TRAIN_EXAMPLES, job.size.train)}})
 
 
 def measure_run(
@@ -123,6 +128,13 @@ def _pass(job: Job, number: int, *, augment: bool) -> dict[str, Any]:
         return {"seed": seed, "augment": "cifar"}
     images = image_stream(job.data, job.size, job.held_out, job.shared, project, augmented=seed)
     return {**images, "seed": seed}
+
+
+def _measure_images(job: Job, more: Mapping[str, Mapping[str, Any]] | None = None) -> Measured:
+    """`more`: tasks beside that on held-out images, as changes of the stream."""
+    stream = image_stream(job.data, job.size, job.held_out, job.shared, job.settings.get("project"))
+    tasks = {_TASK: {"split": "test"}, **(more or {})}
+    return measure_run(job, stream, {n: {**stream, "shuffle": False, **task} for n, task in tasks.items()})
 
 
 def with_logs(config: RunConfig, folder: Path) -> RunConfig:

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..data import image_stream
-from ..experiment import Cell, Experiment, Figure, Job, Means, Measured, Size
-from ..network import measure_run
+from ..experiment import Cell, Experiment, Figure, Means, Size
+from ..network import measure_with_training
 
 _EPOCHS = {"full": 2000, "small": 160, "smoke": 2}
 _SIZES = {
@@ -15,7 +14,6 @@ _SIZES = {
 }
 _DELTA = (1e-5, 1e-4, 1e-3, 1e-2)
 _WEIGHT = (1e-3, 1e-2, 1e-1)
-_TRAIN_EXAMPLES = 2000
 
 
 def _cells(size: Size) -> Sequence[Cell]:
@@ -43,15 +41,6 @@ def _cells(size: Size) -> Sequence[Cell]:
         settings = network({"kind": "sgd", "weight_decay": decay})
         cells.append(Cell(f"weight-{decay:g}", f"weight decay {decay:g}", settings, group="weight", cost=1.5))
     return cells
-
-
-def _measure(job: Job) -> Measured:
-    stream = image_stream(job.data, job.size, job.held_out, job.shared, job.settings["project"])
-    tasks = {
-        "test": {**stream, "split": "test", "shuffle": False},
-        "train": {**stream, "shuffle": False, "limit": min(_TRAIN_EXAMPLES, job.size.train)},
-    }
-    return measure_run(job, stream, tasks)
 
 
 def _remarks(means: Means) -> list[str]:
@@ -88,7 +77,7 @@ EXPERIMENT = Experiment(
     "dropout, schedule and augmentation; the small size is narrower, shallower and far shorter.",
     sizes=_SIZES,
     cells=_cells,
-    measure=_measure,
+    measure=measure_with_training,
     figures=(
         Figure("curves", "Accuracy on test images, Delta rule (Fig. 6)", "accuracy", groups=("delta",)),
         Figure("curves", "Accuracy on test images, weight decay (Fig. 7)", "accuracy", groups=("weight",)),

@@ -6,7 +6,7 @@ from typing import Any
 from ..experiment import Cell, Experiment, Figure, Means, Size
 from ..network import measure_images
 from ..remarks import leads
-from .learners import NARROW_OPTIMISERS, at_width, gauge, mlp, narrowed, rates, rbf, room, softmax
+from .learners import NARROW_OPTIMISERS, at_width, augmented, gauge, mlp, narrowed, rates, rbf, room, softmax
 
 _EPOCHS = {"full": 50, "small": 5, "smoke": 2}
 _SIZES = {
@@ -39,7 +39,7 @@ def _cells(size: Size) -> Sequence[Cell]:
         "batch_size": 64 if size.name == "full" else 16,
         "record_every": 10,
         "epochs": epochs,
-        "augment": size.name != "smoke",  # shifts of 4 pixels leave nothing of a digit of 8
+        **augmented(size),
         **narrowed(size),
     }
     n, memory = size.train, room((size.train + 64) * epochs)

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..data import image_stream
-from ..experiment import Cell, Experiment, Figure, Job, Means, Measured, Size
-from ..network import measure_run
-from .learners import at_width, narrowed, room
+from ..experiment import Cell, Experiment, Figure, Means, Size
+from ..network import measure_with_training
+from .learners import at_width, augmented, narrowed, room
 
 _EPOCHS = {"full": 50, "small": 8, "smoke": 2}
 _SIZES = {
@@ -16,7 +15,6 @@ _SIZES = {
     ),
     "smoke": Size("smoke", 96, 64, 1),
 }
-_TRAIN_EXAMPLES = 2000  # whose accuracy is followed
 
 
 def _cells(size: Size) -> Sequence[Cell]:
@@ -25,7 +23,7 @@ def _cells(size: Size) -> Sequence[Cell]:
         "batch_size": 64 if size.name != "smoke" else 16,
         "record_every": 10,
         "epochs": epochs,
-        "augment": size.name != "smoke",  # shifts of 4 pixels leave nothing of a digit of 8
+        **augmented(size),
         **narrowed(size),
     }
     growing: dict[str, Any] = {
@@ -63,15 +61,6 @@ def _cells(size: Size) -> Sequence[Cell]:
     ]
 
 
-def _measure(job: Job) -> Measured:
-    stream = image_stream(job.data, job.size, job.held_out, job.shared, job.settings.get("project"))
-    tasks = {
-        "test": {**stream, "split": "test", "shuffle": False},
-        "train": {**stream, "shuffle": False, "limit": min(_TRAIN_EXAMPLES, job.size.train)},
-    }
-    return measure_run(job, stream, tasks)
-
-
 def _remarks(means: Means) -> list[str]:
     sentences = []
     for name, mean in means.items():
@@ -94,7 +83,7 @@ EXPERIMENT = Experiment(
     "images. T is named as at width 3072.",
     sizes=_SIZES,
     cells=_cells,
-    measure=_measure,
+    measure=measure_with_training,
     figures=(
         Figure("curves", "Accuracy on test images", "accuracy"),
         Figure("curves", "Accuracy on training images", "train_accuracy"),
