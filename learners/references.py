@@ -11,8 +11,8 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.kernel_ridge import KernelRidge
-from sklearn.metrics.pairwise import euclidean_distances
+from scipy.linalg import cho_factor, cho_solve
+from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 
 from ..errors import ConfigError
 from .losses import Task, squared_error
@@ -97,11 +97,24 @@ class NearestNeighbours:
 
 
 @dataclass(frozen=True)
+class Regression:
+    """A sum of kernels at examples."""
+
+    x: np.ndarray  # [N, D]
+    coefficients: np.ndarray  # [N, C]
+    gamma: float
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        answer: np.ndarray = rbf_kernel(rows, self.x, self.gamma) @ self.coefficients
+        return answer
+
+
+@dataclass(frozen=True)
 class Ridge:
     """The examples so far, and the regression that updates predict with."""
 
     seen: Seen
-    fitted: KernelRidge | None  # to the examples at the last refit
+    fitted: Regression | None  # to the examples at the last refit
     fresh: bool  # whether it is fitted to all of them
 
 
@@ -110,10 +123,11 @@ class KernelRidgeRegression:
     """Kernel ridge regression on targets or one-hot labels with the kernel exp(−γ·‖x − x'‖²) (F.10.1).
 
     γ is `bandwidth` over the median squared distance between examples. A fit solves a system of all examples,
-    so that updates predict with one that is up to `refit_every` steps old; `predict` fits to all.
+    so that updates predict with one that is up to `refit_every` steps old; `predict` fits to all. A fit to N
+    examples holds one matrix [N, N].
 
     Raises:
-      ConfigError: a setting is out of range.
+      ConfigError: a setting is out of range, or in a fit the regularisation is too small for the dtype.
     """
 
     task: Task
@@ -142,21 +156,28 @@ class KernelRidgeRegression:
             return replace(state, seen=seen, fresh=False), result
         return Ridge(seen, self._fit(seen), True), result
 
-    def _answer(self, fitted: KernelRidge | None, x: np.ndarray) -> np.ndarray:
+    def _answer(self, fitted: Regression | None, x: np.ndarray) -> np.ndarray:
         rows = _rows(x)
-        if fitted is None:
-            return np.zeros((len(rows), self.task.outputs), rows.dtype)
-        answer: np.ndarray = fitted.predict(rows)
-        return answer.reshape(len(rows), -1)
+        return np.zeros((len(rows), self.task.outputs), rows.dtype) if fitted is None else fitted(rows)
 
-    def _fit(self, seen: Seen) -> KernelRidge:
+    def _fit(self, seen: Seen) -> Regression:
         x, y = seen.x[: seen.count], seen.y[: seen.count]
         # Evenly spread over the stream: as good a sample as a random one, and the same at every fit.
         sample = x[np.linspace(0, len(x) - 1, min(len(x), _MEDIAN_EXAMPLES)).astype(int)]
         pairs = euclidean_distances(sample, squared=True)[np.triu_indices(len(sample), 1)]
         median = float(np.median(pairs)) if len(pairs) else 1.0
         gamma = self.bandwidth / (median or 1.0)
-        return KernelRidge(alpha=self.regularisation, kernel="rbf", gamma=gamma).fit(x, y)
+        system = rbf_kernel(x, gamma=gamma)
+        system.flat[:: len(x) + 1] += self.regularisation
+        # Symmetric, and transposed as LAPACK lays it out, so that it is factored where it lies: [N, N] once.
+        try:
+            factor = cho_factor(system.T, overwrite_a=True)
+        except np.linalg.LinAlgError:
+            raise ConfigError(
+                f"regularisation: expected a number large enough for {len(x):,} examples, of which some are "
+                f"alike, in {x.dtype}; found {self.regularisation:g}; give a larger one"
+            ) from None
+        return Regression(x, cho_solve(factor, y), gamma)
 
 
 def _nothing(task: Task) -> Seen:

@@ -108,6 +108,13 @@ def test_ridge_regression_is_the_closed_form(task: Task) -> None:
     np.testing.assert_allclose(learner.predict(state, queries), kernel @ alpha, rtol=1e-8)
 
 
+def test_a_ridge_below_rounding_is_named() -> None:
+    learner = KernelRidgeRegression(CLASSES, regularisation=1e-30)
+    alike = Batch(np.ones((B, D)), np.zeros(B, int), np.arange(B))
+    with pytest.raises(ConfigError, match="regularisation: expected a number large enough for 5 examples"):
+        learner.update(learner.init(), alike)
+
+
 def test_updates_predict_with_the_last_refit() -> None:
     learner = KernelRidgeRegression(CLASSES, refit_every=3)
     batches, state = stream(7), learner.init()

@@ -110,7 +110,9 @@ def place(tmp_path: Path) -> Any:
     def measure(job: Any) -> dict[str, Any]:
         (job.work / "trace").touch()
         value = job.settings["value"]
-        return {"failed": "not finite"} if value is None else {"accuracy": value + 10 * job.seed}
+        if value is None:
+            return {"failed": "not finite"}
+        return {"accuracy": value + 10 * job.seed, "examples": job.size.train}
 
     def cells(size: Any) -> list[Any]:
         tried = {"low": {"value": 1.0}, "high": {"value": 3.0}, "worse": {"value": None}}
@@ -123,7 +125,7 @@ def place(tmp_path: Path) -> Any:
         paper="Fig. 0",
         about="About.",
         differs="Nowhere.",
-        sizes={"small": kinds.Size("small", 1, 1, 2)},
+        sizes={"small": kinds.Size("small", 8, 1, 2, tried_on=4)},
         cells=cells,
         measure=measure,
         images=False,
@@ -144,10 +146,12 @@ def test_validation_chooses_and_test_is_measured_seed_by_seed(place: Any) -> Non
     ]
     chosen = read(place.folder / "chosen.seed1.json")
     assert chosen["settings"] == {"value": 3.0}
-    assert chosen["figures"] == {"accuracy": 13.0}
+    assert chosen["figures"] == {"accuracy": 13.0, "examples": 8}
     assert chosen["held_out"] == "test"
     assert chosen["chosen"] == {"candidate": "high", "validation": {"low": 1.0, "high": 3.0, "worse": None}}
-    assert read(place.folder / "chosen@low.seed0.json")["held_out"] == "validation"
+    tried = read(place.folder / "chosen@low.seed0.json")
+    assert tried["held_out"] == "validation"
+    assert tried["figures"]["examples"] == 4
     assert not list(place.scratch.glob("*"))
 
 
@@ -165,7 +169,7 @@ def test_a_sweep_does_what_is_left(place: Any) -> None:
     changed["settings"] = {"value": 7.0}  # of an earlier version of the cell
     (place.folder / "plain.seed0.json").write_text(json.dumps(changed))
     assert sweep(place) == 1
-    assert read(place.folder / "plain.seed0.json")["figures"] == {"accuracy": 2.0}
+    assert read(place.folder / "plain.seed0.json")["figures"]["accuracy"] == 2.0
 
 
 def test_a_page_says_what_is_there_and_what_is_not(place: Any, tmp_path: Path) -> None:
@@ -175,6 +179,9 @@ def test_a_page_says_what_is_there_and_what_is_not(place: Any, tmp_path: Path) -
     page, summary = (path.read_text() for path in written)
     assert "| `plain` | Plain | 7.0 ± 7.1 | 2.5 ± 0.5 (Fig. 0) | 2 |" in page
     assert "| `chosen` | Chosen | not run |" in page
+    sweep(place)
+    page = module("render").render({"made_up": place.experiment}, tmp_path / "data", tmp_path)[0].read_text()
+    assert "one seed after the first 4 training images; bold is in force):" in page
     assert "| [made_up](made_up.md) | Plain | small | 7.0 ± 7.1 (2 seeds) | 2.5 ± 0.5 (Fig. 0) |" in summary
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,9 +20,15 @@ class Size:
     held_out: int  # most examples it is evaluated on
     seeds: int
     words: str = ""  # what is smaller than in the paper, for the page
+    tried_on: int | None = None  # of the training examples a candidate sees the first so many; None: all
 
     def __post_init__(self) -> None:
         assert self.name in SIZES, self.name
+
+    @property
+    def of_candidates(self) -> "Size":
+        """The size at which candidates are tried on validation."""
+        return self if self.tried_on is None else replace(self, train=self.tried_on)
 
 
 @dataclass(frozen=True)

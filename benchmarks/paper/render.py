@@ -174,8 +174,10 @@ def _choices(place: Place, cells: Sequence[Cell]) -> list[str]:
         lines.append(f"- `{cell.name}`: {tried}")
     if not lines:
         return []
+    tried_on = place.experiment.size(place.size).tried_on
+    seen = f" after the first {tried_on:,} training images" if tried_on else ""
     return [
-        "Chosen on validation (a tenth of the training data, one seed; bold is in force):",
+        f"Chosen on validation (a tenth of the training data, one seed{seen}; bold is in force):",
         "",
         *lines,
         "",

@@ -99,6 +99,8 @@ def measured(place: Place, data: str, task: Task) -> Result:
         )
     settings = settings_of(task, chosen)
     size = place.experiment.size(place.size)
+    if task.candidate:
+        size = size.of_candidates
     begin = time.perf_counter()
     job = Job(
         size, settings, task.seed, task.held_out, place.scratch / task.stem, data, place.work / "shared"

@@ -9,12 +9,13 @@ from ..remarks import leads
 from .learners import evaluated, gauge, hybrid, mlp, rates, rbf, softmax
 
 _SIZES = {
-    "full": Size("full", 50_000, 10_000, 5),
+    "full": Size("full", 50_000, 10_000, 5, tried_on=12_500),
     "small": Size("small", 4_000, 2_500, 3, "the first 4,000 training images; 2,500 test images"),
     "smoke": Size("smoke", 160, 64, 1),
 }
 _GROWING = ("softmax-t6", "softmax-t20", "rbf-t10", "rbf-t20", "rbf-t20-chosen", "gauge", "hybrid")
 _LOG = "authors' published log"
+_FEWER_SEEDS = 3  # at full size, of all but the two learners whose numbers are the headline
 _RATES_AT_20 = {f"eta-{rate:g}": {"learner": {"value_rate": rate}} for rate in (0.3, 1.0, 3.0)}
 _AT_4000 = {"softmax-t6": 39.9, "rbf-t10": 42.2, "gauge": 40.0, "hybrid": 38.7}
 
@@ -43,9 +44,11 @@ def _growing(size: Size) -> list[Cell]:
             candidates=_RATES_AT_20 if name == "rbf-t20-chosen" else {},
             paper=paper if size.name == "full" else _after_4000(name),
             group="growing",
+            seeds=None if name.startswith(("softmax", "rbf")) or size.name != "full" else _FEWER_SEEDS,
             cost=cost,
         )
         for name, label, learner, paper, cost in lines
+        if paper is not None or size.name != "full"
     ]
 
 
@@ -78,6 +81,7 @@ def _parametric(size: Size) -> list[Cell]:
             candidates=rates(*tried),
             paper=paper if size.name == "full" else None,
             group="parametric",
+            seeds=_FEWER_SEEDS if size.name == "full" else None,
             cost=5,
         )
         for name, label, optimiser, tried, paper in lines
@@ -148,9 +152,12 @@ EXPERIMENT = Experiment(
     "a readout against residual MLPs by optimiser; nearest neighbours and kernel ridge regression (*) see "
     "all images at once.",
     differs="The paper reports the setting that is best on test; here the growing layers run at the paper's "
-    "settings, and rates of MLPs, k and the ridge are chosen on validation. RBF at T = 20 runs at the rate "
-    "of the paper's text, 10, and at one chosen on validation. At small size MLPs have 2 blocks (full: 8, as "
-    "in the authors' logs). Muon and Mesa are compared at width 512 (page `narrow`).",
+    "settings, and rates of MLPs, k and the ridge are chosen on validation (at full size by shorter passes). "
+    "RBF at T = 20 runs at the rate of the paper's text, 10, and at one chosen on validation; the kernel of "
+    "its Algorithm 5, and ours, is exp(−‖q − k‖² / (2T√d)): were the text's 20 all that stands before √d, it "
+    "would be the cell at T = 10, which the authors' published log has; we do not know. At small size MLPs "
+    "have 2 blocks (full: 8, as in the authors' logs). Muon and Mesa are compared at width 512 (page "
+    "`narrow`).",
     sizes=_SIZES,
     cells=_cells,
     measure=measure,
