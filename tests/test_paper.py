@@ -181,7 +181,7 @@ def test_a_page_says_what_is_there_and_what_is_not(place: Any, tmp_path: Path) -
     assert "| `chosen` | Chosen | not run |" in page
     sweep(place)
     page = module("render").render({"made_up": place.experiment}, tmp_path / "data", tmp_path)[0].read_text()
-    assert "one seed after the first 4 training images; bold is in force):" in page
+    assert "one seed, after the first 4 training images; bold is in force):" in page
     assert "| [made_up](made_up.md) | Plain | small | 7.0 ± 7.1 (2 seeds) | 2.5 ± 0.5 (Fig. 0) |" in summary
 
 

@@ -175,7 +175,7 @@ def _choices(place: Place, cells: Sequence[Cell]) -> list[str]:
     if not lines:
         return []
     tried_on = place.experiment.size(place.size).tried_on
-    seen = f" after the first {tried_on:,} training images" if tried_on else ""
+    seen = f", after the first {tried_on:,} training images" if tried_on else ""
     return [
         f"Chosen on validation (a tenth of the training data, one seed{seen}; bold is in force):",
         "",

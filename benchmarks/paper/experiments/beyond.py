@@ -5,7 +5,7 @@ from typing import Any
 
 from ..experiment import Cell, Experiment, Figure, Means, Size, merged
 from ..network import measure_images
-from .learners import BATCH, at_width, evaluated, narrowed, rbf, softmax
+from .learners import at_width, evaluated, falling, narrowed, rbf, softmax
 
 _SIZES = {
     "full": Size("full", 50_000, 10_000, 5),
@@ -41,9 +41,8 @@ def _family(
 
 
 def _rbf_changes(size: Size) -> dict[str, tuple[str, Mapping[str, Changes]]]:
-    steps = size.train // BATCH
     rate = {f"rate-{value:g}": {"value_rate": value} for value in (5, 20)}
-    falling = {f"from-{value:g}": {"value_rate": _falling(value, steps)} for value in (10, 20, 40)}
+    fallen = {f"from-{value:g}": {"value_rate": falling(value, size.train)} for value in (10, 20, 40)}
     tempered = {f"t-{t:g}": {"temperature": at_width(size, t)} for t in (5, 7, 15)}
     kernels = {
         f"{kind.replace('_', '-')}": {**rbf(size.train, at_width(size, 10)), "kind": kind}
@@ -53,13 +52,13 @@ def _rbf_changes(size: Size) -> dict[str, tuple[str, Mapping[str, Changes]]]:
     both = {
         f"t-{t:g}-from-{value:g}": {
             "temperature": at_width(size, t),
-            "value_rate": _falling(value, steps),
+            "value_rate": falling(value, size.train),
         }
         for t, value in ((5, 20), (7, 20), (7, 40))
     }
     return {
         "rate": ("another rate", rate),
-        "falling": ("a rate that falls to a twentieth", falling),
+        "falling": ("a rate that falls to a twentieth", fallen),
         "temperature": ("another temperature", tempered),
         "kernel": ("another kernel", kernels),
         "momentum": ("momentum", momentum),
@@ -68,11 +67,10 @@ def _rbf_changes(size: Size) -> dict[str, tuple[str, Mapping[str, Changes]]]:
 
 
 def _softmax_changes(size: Size) -> dict[str, tuple[str, Mapping[str, Changes]]]:
-    steps = size.train // BATCH
-    falling = {
+    fallen = {
         f"from-{value:g}": {
-            "value_rate": _falling(value, steps),
-            "weight_rate": _falling(0.001 * value, steps),
+            "value_rate": falling(value, size.train),
+            "weight_rate": falling(0.001 * value, size.train),
         }
         for value in (3, 6, 12)
     }
@@ -80,20 +78,16 @@ def _softmax_changes(size: Size) -> dict[str, tuple[str, Mapping[str, Changes]]]
         "zero": ("initial entries of zeros", {"zero": {"initial": "zero"}}),
         "centred": ("initial values that sum to zero", {"centred": {"initial": "centred"}}),
         "rate": ("another rate", {f"rate-{v:g}": {"value_rate": v} for v in (1.5, 6)}),
-        "falling": ("rates that fall to a twentieth", falling),
+        "falling": ("rates that fall to a twentieth", fallen),
         "temperature": (
             "another temperature",
             {f"t-{t:g}": {"temperature": at_width(size, t)} for t in (4, 10)},
         ),
         "all": (
             "centred, with rates that fall to a twentieth",
-            {name: merged(changes, {"initial": "centred"}) for name, changes in falling.items()},
+            {name: merged(changes, {"initial": "centred"}) for name, changes in fallen.items()},
         ),
     }
-
-
-def _falling(first: float, steps: int) -> dict[str, Any]:
-    return {"kind": "cosine", "first": first, "last": 0.05 * first, "steps": max(steps, 1)}
 
 
 def _remarks(means: Means) -> list[str]:

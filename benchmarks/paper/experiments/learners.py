@@ -94,6 +94,11 @@ def softmax(
     }
 
 
+def falling(first: float, examples: int) -> Settings:
+    """A rate that falls to a twentieth over one pass."""
+    return {"kind": "cosine", "first": first, "last": 0.05 * first, "steps": max(examples // BATCH, 1)}
+
+
 def gauge(examples: int, temperature: float = 5) -> Settings:
     """The paper's β = 100 and η = 0.03 are of batch means (batch 16), ours of each example's own gradient."""
     return {
