@@ -4,6 +4,7 @@ Blocks are read as a `plan` says, whole or chunk by chunk. Every run of entries 
 (`scores`); runs and devices are folded (`fold`). Backward is two more passes over keys and values.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -74,7 +75,7 @@ def retrieve_normalised(
         budget_bytes=budget_bytes,
     )
     reading = _Reading(kernel, plan, shards, trained)
-    return _retrieve(reading, tuple(map(Entries.of, blocks)), coefficients, queries)
+    return _compiled(reading, tuple(map(Entries.of, blocks)), coefficients, queries)
 
 
 def contributions(
@@ -206,3 +207,6 @@ def _backward(reading: _Reading, residuals: Any, gradients_: tuple[jax.Array, An
 
 
 _retrieve.defvjp(_forward, _backward)
+
+# Steps of memories with a cold part are no compiled program: tracing this took longer than computing it.
+_compiled: Callable[..., tuple[jax.Array, jax.Array | None]] = jax.jit(_retrieve, static_argnums=0)

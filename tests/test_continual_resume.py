@@ -75,7 +75,7 @@ LEARNERS = {
 }
 
 
-STREAMS = {
+STREAMS: dict[str, dict[str, object]] = {
     "digits": {
         "source": "digits",
         "limit": 800,
@@ -98,6 +98,10 @@ STREAMS = {
 }
 
 
+# The disk is read and written in every step and commit: as many examples as reach it, and some more.
+STREAMS["few digits"] = STREAMS["digits"] | {"limit": 560}
+
+
 @pytest.fixture(scope="module")
 def streams(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
     found = {}
@@ -110,7 +114,7 @@ def streams(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, obj
 
 @pytest.fixture
 def stream(learner: str, streams: dict[str, dict[str, object]]) -> dict[str, object]:
-    return streams["biography" if learner == "decoder" else "digits"]
+    return streams[{"decoder": "biography", "on disk": "few digits"}.get(learner, "digits")]
 
 
 @pytest.fixture(scope="module")
@@ -163,8 +167,8 @@ def test_killed_within_its_second_phase_equals_uninterrupted(
     first = dict(stream["stream"]) | {"limit": 160}
     second = first | {"limit": 120, "seed": 3}
     replays = {
-        "first": {"kind": "reservoir", "examples": 2, "size": 50},
-        "second": {"kind": "balanced", "examples": 4, "size": 40, "weight": 0.5},
+        "first": {"kind": "reservoir", "examples": 3, "size": 50},
+        "second": {"kind": "balanced", "examples": 3, "size": 40, "weight": 0.5},
         "third": {"kind": "phase", "phase": "second", "examples": 3, "share": 0.1},
     }
     logs = {"first": tmp_path / "first", "second": tmp_path / "second", "third": tmp_path / "first"}

@@ -186,10 +186,10 @@ from lamina.learners import Batch, Task, build_learner
 from lamina.learners.growing_config import RBFConfig
 from lamina.memory.policy import MemoryConfig
 
-D, B, BUDGET = 512, 512, 48 << 20
+D, B, BUDGET = 2048, 256, 48 << 20
 memory = MemoryConfig(budget_bytes=BUDGET)
 config = RBFConfig(kind="rbf", value_rate=0.1, temperature=5, blocks=0, memory=memory)
-learner = build_learner(config, features=D, task=Task(512, classification=False), batch_size=B, seed=0)
+learner = build_learner(config, features=D, task=Task(D, classification=False), batch_size=B, seed=0)
 state, draw = learner.init(jax.random.key(0)), np.random.default_rng(0)
 
 
@@ -201,14 +201,14 @@ def resident(name="VmRSS"):
 def learn(steps):
     global state
     for _ in range(steps):
-        batch = Batch(draw.normal(size=(B, D)), draw.normal(size=(B, 512)), np.arange(B))
+        batch = Batch(draw.normal(size=(B, D)), draw.normal(size=(B, D)), np.arange(B))
         state, result = learner.update(state, batch)
         jax.block_until_ready(result.losses)
 
 
-learn(40)
+learn(20)
 before = resident()
-learn(60)
+learn(30)
 memory = state.memories["readout"]
 live = sum(array.nbytes for array in jax.live_arrays())
 print(json.dumps({"before": before, "after": resident(), "peak": resident("VmHWM"), "live": live,
