@@ -28,13 +28,14 @@ from ..memory.retrieval import retrieve
 from ..memory.sharding import ONE_DEVICE, Shards
 from ..memory.spill import Budget, SpillFolder
 from ..memory.tiers import Tiers, retrieve_tiers
-from .dense import DenseSignals, signal_trees, weight_names
+from .dense import weight_names
 from .keeper import Keeper, maintenance_due
 from .layers import GrowingSpec
 from .losses import Task
 from .networks import Network
+from .rules import Rates
 from .state import Examples, Memory, Result, State
-from .steps import Asked, Steps, cold_of, learnt_of
+from .steps import Asked, Lesson, Steps, cold_of, learnt_of
 
 # Examples of one call that predicts: more make it no faster, and every number of them is compiled.
 _PREDICTED_AT_ONCE = 1024
@@ -79,14 +80,22 @@ class Learner:
             for name, layer in self.layers.items()
         }
         self._graph, self._parameters = nnx.split(network)
-        self._steps = Steps(self._graph, task, self.layers, self._dense, scores_budget_bytes)
-        self._weight_names = weight_names(network, self._parameters)
         self._optimiser = optax.with_extra_args_support(optimiser or optax.identity())
-        self._learn = jax.jit(self._steps.learn)
+        self._steps = Steps(
+            self._graph,
+            task,
+            self.layers,
+            self._dense,
+            scores_budget_bytes,
+            self._optimiser,
+            weight_names(network, self._parameters),
+        )
+        # In one program the optimiser takes each gradient as it is found, and not all are held at once.
+        self._step = jax.jit(self._steps.learn_and_train, static_argnums=0, donate_argnums=(1, 2))
         self._predict = jax.jit(self._steps.predict)
         self._answer = jax.jit(self._steps.answer)
         self._trace = jax.jit(self._steps.trace)
-        self._train = jax.jit(self._train_step, donate_argnums=(0, 1))
+        self._train = jax.jit(self._steps.train, donate_argnums=(0, 1))
         self._squares = jax.jit(self._steps.squares)
         self._frozen: frozenset[str] = frozenset()
         # Whether a step needs to know where values stand: their number is in the shape of what is compiled.
@@ -253,14 +262,12 @@ class Learner:
           The next state, and what was predicted and changed.
         """
         step = state.step + 1
-        cold = cold_of(state)
-        # Reading the disk is no part of a compiled program: with a cold part, each operation is one.
-        learn = partial(self._steps.learn, cold=cold) if cold else self._learn
         rates = {name: layer.spec.rule.rates(state.step) for name, layer in self.layers.items()}
         asked = self._asked(batch.x, batch.y)
         if weights is not None:
             asked = asked._replace(weights=self._floating(weights))
-        outputs, losses, offered, gradients, dense, by_entry = learn(learnt_of(state), rates, asked)
+        parameters, optimiser, lesson = self._learnt(state, rates, asked)
+        offered = lesson.offered
         memories: dict[str, Memory] = {}
         changes: dict[str, jax.Array] = {}
         origins = jnp.asarray(batch.origins, jnp.int32)
@@ -269,17 +276,16 @@ class Learner:
                 memories[name], changes[name] = memory.held(), jnp.zeros(len(COUNTERS), jnp.int32)
                 continue
             memories[name], changes[name] = self.keepers[name].grow(
-                memory, offered[name], offered[name].origins(origins), step, by_entry.get(name)
+                memory, offered[name], offered[name].origins(origins), step, lesson.by_entry.get(name)
             )
-        parameters, optimiser = state.parameters, state.optimiser
-        if jax.tree.leaves(parameters) and "parameters" not in self._frozen:
-            parameters, optimiser = self._train(parameters, optimiser, gradients, dense)
         bounds, seconds = self._maintain(memories, changes, step)
         nearest = {
             name: o.decision.distance for name, o in offered.items() if o.decision.distance is not None
         }
         examples = {name: o.examples for name, o in offered.items() if o.examples is not None}
-        result = Result(outputs, losses, changes, bounds, nearest, seconds, dense, examples)
+        result = Result(
+            lesson.outputs, lesson.losses, changes, bounds, nearest, seconds, lesson.dense, examples
+        )
         return State(step, memories, parameters, optimiser), result
 
     def squared_gradients(self, state: State, x: np.ndarray, y: np.ndarray) -> Any:
@@ -329,12 +335,12 @@ class Learner:
     @property
     def compilations(self) -> int:
         """How many times the training step was compiled so far in this process."""
-        count: int = self._learn._cache_size()  # type: ignore[attr-defined]
+        count: int = self._step._cache_size()  # type: ignore[attr-defined]
         return count
 
     def drop_programs(self) -> None:
         """Frees the compiled programs: after growth those of smaller capacities are never used again."""
-        for program in (self._learn, self._predict, self._answer, self._trace):
+        for program in (self._step, self._predict, self._answer, self._trace):
             program.clear_cache()  # type: ignore[attr-defined]
 
     @cached_property
@@ -380,12 +386,21 @@ class Learner:
             shards=self.shards,
         )
 
-    def _train_step(
-        self, parameters: Any, optimiser: Any, gradients: Any, dense: Mapping[str, DenseSignals]
-    ) -> tuple[Any, Any]:
-        signals = signal_trees(self._weight_names, dense)
-        updates, optimiser = self._optimiser.update(gradients, optimiser, parameters, **signals)
-        return optax.apply_updates(parameters, updates), optimiser
+    def _learnt(self, state: State, rates: Mapping[str, Rates], asked: Asked) -> tuple[Any, Any, Lesson]:
+        """The parameters and the optimiser's state after a batch, and what it teaches the memories."""
+        trains = bool(jax.tree.leaves(state.parameters)) and "parameters" not in self._frozen
+        learnt, cold = learnt_of(state), cold_of(state)
+        if not cold:
+            others = learnt._replace(parameters=None)
+            found: tuple[Any, Any, Lesson] = self._step(
+                trains, state.parameters, state.optimiser, others, rates, asked
+            )
+            return found
+        # Reading the disk is no part of a compiled program: with a cold part, each operation is one.
+        lesson = self._steps.learn(learnt, rates, asked, cold)
+        if not trains:
+            return state.parameters, state.optimiser, lesson
+        return (*self._train(state.parameters, state.optimiser, lesson.gradients, lesson.dense), lesson)
 
     def _maintain(
         self, memories: dict[str, Memory], changes: dict[str, jax.Array], step: int

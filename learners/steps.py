@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from flax import nnx
 
 from ..memory.coefficients import CoefficientTable
 from ..memory.cold import ColdPart
 from ..memory.database import Database
-from .dense import DenseSignals
+from .dense import DenseSignals, signal_trees
 from .growth import Answered, Candidates, candidates
 from .language import Places, Tokens, may_enter
 from .layers import GrowingLayer, Recall
@@ -52,7 +53,7 @@ class Lesson(NamedTuple):
     outputs: Any  # [B, C], of texts `Tokens`
     losses: jax.Array  # [B]
     offered: dict[str, Candidates]  # by growing layer
-    gradients: Any  # of the parameters, of the batch-mean loss
+    gradients: Any  # of the parameters, of the batch-mean loss; None once the optimiser has had them
     dense: dict[str, DenseSignals]  # by dense layer
     by_entry: Entries  # gradients of trained entries, of the batch-mean loss
 
@@ -73,6 +74,8 @@ class Steps:
     layers: Mapping[str, GrowingLayer]
     dense: Sequence[str]  # names of the dense layers
     scores_budget_bytes: int  # most bytes of scores [N, R] of a layer on a device at any time
+    optimiser: optax.GradientTransformationExtraArgs  # of the parameters
+    weight_names: Any  # of dense layers' weights, a tree like the parameters
 
     def predict(self, learnt: Learnt, asked: Asked, cold: ColdParts = ALL_HOT) -> jax.Array:
         """Outputs [B, …]."""
@@ -141,6 +144,42 @@ class Steps:
         mean, by_entry = jax.tree.map(lambda g: g / count, (summed, by_entry))
         dense = {name: DenseSignals(queries[name], per_output[name] / count) for name in self.dense}
         return Lesson(kept, losses, offered, mean, dense, by_entry)
+
+    def train(
+        self, parameters: Any, optimiser: Any, gradients: Any, dense: Mapping[str, DenseSignals]
+    ) -> tuple[Any, Any]:
+        """The parameters and the optimiser's state after a step of the optimiser."""
+        signals = signal_trees(self.weight_names, dense)
+        updates, optimiser = self.optimiser.update(gradients, optimiser, parameters, **signals)
+        return optax.apply_updates(parameters, updates), optimiser
+
+    def learn_and_train(
+        self,
+        trains: bool,
+        parameters: Any,
+        optimiser: Any,
+        others: Learnt,
+        rates: Mapping[str, Rates],
+        asked: Asked,
+    ) -> tuple[Any, Any, Lesson]:
+        """A batch, and if `trains` a step of the optimiser.
+
+        Args:
+          trains: whether the parameters change.
+          parameters: the network's.
+          optimiser: its state.
+          others: what is learnt but for the parameters.
+          rates: of the growing layers' rules.
+          asked: the batch.
+
+        Returns:
+          The next parameters and state of the optimiser, and the lesson without their gradients: they are not
+          all there at once.
+        """
+        lesson = self.learn(others._replace(parameters=parameters), rates, asked)
+        if trains:
+            parameters, optimiser = self.train(parameters, optimiser, lesson.gradients, lesson.dense)
+        return parameters, optimiser, lesson._replace(gradients=None)
 
     def squares(self, learnt: Learnt, x: jax.Array, y: jax.Array) -> Any:
         """The sum of the squared gradients of the examples' own losses, a tree like the parameters."""

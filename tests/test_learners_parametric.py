@@ -12,6 +12,7 @@ from lamina.learners import Batch, Learner, Task, build_learner
 from lamina.learners.initial import with_initial_entries
 from lamina.learners.losses import cross_entropy, squared_error
 from lamina.learners.parametric import MLPConfig, ParametricSoftmaxConfig
+from lamina.learners.steps import Asked, learnt_of
 from lamina.memory.coefficients import block_coefficients
 from lamina.memory.database import empty_database
 from lamina.memory.kernels import WeightedSoftmax
@@ -92,6 +93,20 @@ def test_the_baseline_is_a_plain_optax_loop(optimiser: str, activation: str) -> 
         for ours, theirs in zip(found, jax.tree.leaves(parameters), strict=True):
             assert ours.dtype == np.float64
             np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_a_step_does_not_hold_all_gradients_at_once(optimiser: str) -> None:
+    """New memory of a step: its working memory, and results that take no parameter's place."""
+    config = MLPConfig(kind="mlp", blocks=8, matrices=1, optimiser=optimiser)
+    learner = build_learner(config, features=256, task=CLASSES, batch_size=16, seed=0)
+    state = learner.init(jax.random.key(0))
+    asked = Asked(jnp.zeros((16, 256)), jnp.zeros(16, int))
+    others = learnt_of(state)._replace(parameters=None)
+    program = learner._step.lower(True, state.parameters, state.optimiser, others, {}, asked).compile()
+    found = program.memory_analysis()
+    new = found.temp_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    assert new < 0.7 * sum(weights.nbytes for weights in jax.tree.leaves(state.parameters))
 
 
 def test_init_starts_from_the_same_weights_again() -> None:

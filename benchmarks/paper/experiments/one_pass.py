@@ -69,12 +69,18 @@ def _parametric(size: Size) -> list[Cell]:
             "mlp-sgd",
             "MLP, SGD",
             {"kind": "sgd", "momentum": 0.85},
-            (3e-4, 1e-3, 3e-3),
+            (1e-4, 3e-4, 1e-3, 3e-3),
             Paper(46.3, 2.0, _LOG),
         ),
-        ("mlp-adam", "MLP, Adam", {"kind": "adam"}, (3e-5, 1e-4, 3e-4), Paper(48.2, 1.0, _LOG)),
-        ("mlp-adamw", "MLP, AdamW", {"kind": "adamw"}, (3e-5, 1e-4, 3e-4), Paper(48.3, 1.0, _LOG)),
-        ("mlp-rmsprop", "MLP, RMSProp", {"kind": "rmsprop"}, (3e-5, 1e-4, 3e-4), Paper(49.9, 0.7, _LOG)),
+        ("mlp-adam", "MLP, Adam", {"kind": "adam"}, (1e-5, 3e-5, 1e-4, 3e-4), Paper(48.2, 1.0, _LOG)),
+        ("mlp-adamw", "MLP, AdamW", {"kind": "adamw"}, (1e-5, 3e-5, 1e-4, 3e-4), Paper(48.3, 1.0, _LOG)),
+        (
+            "mlp-rmsprop",
+            "MLP, RMSProp",
+            {"kind": "rmsprop"},
+            (1e-5, 3e-5, 1e-4, 3e-4),
+            Paper(49.9, 0.7, _LOG),
+        ),
         ("mlp-delta", "MLP, Delta rule", {"kind": "delta", "decay": 1e-5}, (1e-3, 3e-3, 1e-2), None),
     ]
     cells = [
