@@ -309,7 +309,7 @@ def test_neighbours_are_scikit_learns(tmp_path: Path) -> None:
 def test_helpers_say_what_they_do() -> None:
     import doctest
 
-    for name in ("experiment", "experiments.capacity", "experiments.verdicts"):
+    for name in ("experiment", "remarks", "experiments.capacity", "experiments.verdicts"):
         result = doctest.testmod(module(name))
         assert result.attempted > 0
         assert result.failed == 0

@@ -129,6 +129,7 @@ class Mean:
 
     values: tuple[float, ...]
     figures: tuple[Measured, ...]
+    seeds: tuple[int, ...] = ()  # of each
 
     @property
     def mean(self) -> float:

@@ -20,6 +20,25 @@ def leads(
     ]
 
 
+def paired(means: Means, changed: str, base: str) -> list[str]:
+    """What a change gains over the seeds that both cells have.
+
+    >>> from .experiment import Mean
+    >>> before, after = Mean((50.0, 52.0), (), (0, 1)), Mean((54.0,), (), (1,))
+    >>> paired({"rbf": before, "rbf-falling": after}, "rbf-falling", "rbf")
+    ['`rbf-falling` gains +2.0 points on `rbf` (seed 1).']
+    """
+    if changed not in means or base not in means:
+        return []
+    ours, theirs = (dict(zip(means[n].seeds, means[n].values, strict=True)) for n in (changed, base))
+    both = sorted(ours.keys() & theirs.keys())
+    if not both:
+        return []
+    gain = sum(ours[seed] - theirs[seed] for seed in both) / len(both)
+    seeds = f"seed{'s' if len(both) > 1 else ''} {', '.join(map(str, both))}"
+    return [f"`{changed}` gains {gain:+.1f} points on `{base}` ({seeds})."]
+
+
 def _best(means: Means, names: Collection[str]) -> str | None:
     found = [name for name in names if name in means]
     return max(found, key=lambda name: means[name].mean) if found else None

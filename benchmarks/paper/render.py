@@ -51,7 +51,7 @@ def means_of(place: Place, cells: Sequence[Cell]) -> dict[str, Mean]:
         if results:
             metric = place.experiment.metric
             values = tuple(float(r.figures[metric]) for r in results)
-            means[cell.name] = Mean(values, tuple(r.figures for r in results))
+            means[cell.name] = Mean(values, tuple(r.figures for r in results), tuple(r.seed for r in results))
     return means
 
 
