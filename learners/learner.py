@@ -80,14 +80,13 @@ class Learner:
             for name, layer in self.layers.items()
         }
         self._graph, self._parameters = nnx.split(network)
-        self._optimiser = optax.with_extra_args_support(optimiser or optax.identity())
         self._steps = Steps(
             self._graph,
             task,
             self.layers,
             self._dense,
             scores_budget_bytes,
-            self._optimiser,
+            optax.with_extra_args_support(optimiser or optax.identity()),
             weight_names(network, self._parameters),
         )
         # In one program the optimiser takes each gradient as it is found, and not all are held at once.
@@ -127,7 +126,7 @@ class Learner:
         }
         # Copies: updates consume the state, and `init` may be called again.
         parameters = jax.tree.map(jnp.array, self._parameters)
-        return State(0, memories, parameters, self._optimiser.init(parameters))
+        return State(0, memories, parameters, self._steps.optimiser.init(parameters))
 
     def predict(self, state: State, x: np.ndarray) -> np.ndarray:
         """Outputs [n, C] for examples x [n, …], or [n, T, C] for texts.

@@ -169,7 +169,7 @@ def test_a_sweep_does_what_is_left(place: Any) -> None:
     changed["settings"] = {"value": 7.0}  # of an earlier version of the cell
     (place.folder / "plain.seed0.json").write_text(json.dumps(changed))
     assert sweep(place) == 1
-    assert read(place.folder / "plain.seed0.json")["figures"]["accuracy"] == 2.0
+    assert read(place.folder / "plain.seed0.json")["figures"] == {"accuracy": 2.0, "examples": 8}
 
 
 def test_a_page_says_what_is_there_and_what_is_not(place: Any, tmp_path: Path) -> None:
